@@ -1,0 +1,1 @@
+"""Continual contrastive learning."""

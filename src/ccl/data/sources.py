@@ -1,0 +1,208 @@
+"""Where single images come from: one protocol, and its forms for arrays, files, encoded bytes and joined parts."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ccl.data.decoding import decode, encode_png
+
+
+class ImageSource(Protocol):
+    """Images by position 0 … N-1, each with an id that stays its own over the whole stream.
+
+    A source whose images all have one size and lie in memory says so by `image_size` and is read in batches;
+    any other is decoded image by image, by loader workers.
+    """
+
+    @property
+    def ids(self) -> Tensor:
+        """(N,) int64, distinct."""
+        ...
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """(H, W) where `read` works, None where only `picture` does."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, positions: Tensor) -> Tensor:
+        """uint8 (N, 3, H, W); only where `image_size` is not None."""
+        ...
+
+    def picture(self, position: int) -> Image.Image:
+        """One decoded RGB image of whatever size it has."""
+        ...
+
+    def encoded(self, position: int) -> bytes:
+        """The image as a file's bytes, lossless: what the rehearsal memory stores."""
+        ...
+
+    def subset(self, positions: Tensor) -> "ImageSource":
+        """The images at these positions, in this order, with their ids."""
+        ...
+
+
+class ArraySource:
+    """Images of one size in one uint8 tensor."""
+
+    def __init__(self, images: Tensor, ids: Tensor | None = None) -> None:
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
+            raise ValueError(f"images must be uint8 (N, 3, H, W), got {images.dtype} {tuple(images.shape)}")
+        self.images = images  # (N, 3, H, W)
+        self.ids = torch.arange(len(images)) if ids is None else ids  # (N,)
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        return int(self.images.shape[2]), int(self.images.shape[3])
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def read(self, positions: Tensor) -> Tensor:
+        return self.images[positions.to(self.images.device)]
+
+    def picture(self, position: int) -> Image.Image:
+        pixels = self.read(torch.tensor([position]))[0].cpu()  # (3, H, W)
+        return Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()))
+
+    def encoded(self, position: int) -> bytes:
+        return encode_png(self.picture(position))
+
+    def subset(self, positions: Tensor) -> ImageSource:
+        # A view of rows would need a second indirection; images are small and a step is read many times.
+        return ArraySource(self.images[positions.to(self.images.device)], self.ids[positions])
+
+
+class FileSource:
+    """Images in files, decoded when asked for."""
+
+    def __init__(self, paths: Sequence[Path], ids: Tensor | None = None) -> None:
+        self.paths = list(paths)
+        self.ids = torch.arange(len(self.paths)) if ids is None else ids  # (N,)
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        return None
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, positions: Tensor) -> Tensor:
+        raise TypeError("files have no common size; use picture()")
+
+    def picture(self, position: int) -> Image.Image:
+        return decode(self.paths[position])
+
+    def encoded(self, position: int) -> bytes:
+        return self.paths[position].read_bytes()
+
+    def subset(self, positions: Tensor) -> ImageSource:
+        return FileSource([self.paths[position] for position in positions.tolist()], self.ids[positions])
+
+
+class EncodedSource:
+    """Images as encoded bytes held in memory: the form in which the past is kept."""
+
+    def __init__(self, files: Sequence[bytes], ids: Tensor) -> None:
+        self.files = list(files)
+        self.ids = ids  # (N,)
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        return None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def read(self, positions: Tensor) -> Tensor:
+        raise TypeError("encoded images have no common size; use picture() or decoded()")
+
+    def picture(self, position: int) -> Image.Image:
+        return decode(io.BytesIO(self.files[position]))
+
+    def encoded(self, position: int) -> bytes:
+        return self.files[position]
+
+    def subset(self, positions: Tensor) -> ImageSource:
+        return EncodedSource([self.files[position] for position in positions.tolist()], self.ids[positions])
+
+    def decoded(self) -> ArraySource:
+        """All images in one tensor; they must have one size."""
+        pixels = [np.asarray(self.picture(position)) for position in range(len(self))]
+        return ArraySource(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous(), self.ids)
+
+
+class JoinedSource:
+    """Several sources one after the other: D_t followed by the rehearsal memory."""
+
+    def __init__(self, parts: Sequence[ImageSource]) -> None:
+        self.parts = list(parts)
+        self.ids = torch.cat([part.ids for part in self.parts])  # (N,)
+        self._starts = np.cumsum([0] + [len(part) for part in self.parts])
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        sizes = {part.image_size for part in self.parts if len(part)}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, positions: Tensor) -> Tensor:
+        height, width = self.image_size or (0, 0)
+        images = torch.empty(len(positions), 3, height, width, dtype=torch.uint8)
+        for start, part in zip(self._starts, self.parts, strict=False):
+            here = (positions >= int(start)) & (positions < int(start) + len(part))
+            if here.any():
+                images[here] = part.read(positions[here] - int(start)).to(images.device)
+        return images
+
+    def _locate(self, position: int) -> tuple[ImageSource, int]:
+        number = int(np.searchsorted(self._starts, position, side="right")) - 1
+        return self.parts[number], position - int(self._starts[number])
+
+    def picture(self, position: int) -> Image.Image:
+        part, local = self._locate(position)
+        return part.picture(local)
+
+    def encoded(self, position: int) -> bytes:
+        part, local = self._locate(position)
+        return part.encoded(local)
+
+    def subset(self, positions: Tensor) -> ImageSource:
+        return _Selected(self, positions)
+
+
+class _Selected:
+    """Some positions of another source, looked up when read."""
+
+    def __init__(self, whole: ImageSource, positions: Tensor) -> None:
+        self._whole = whole
+        self._positions = positions  # (N,)
+        self.ids = whole.ids[positions]  # (N,)
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        return self._whole.image_size
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def read(self, positions: Tensor) -> Tensor:
+        return self._whole.read(self._positions[positions])
+
+    def picture(self, position: int) -> Image.Image:
+        return self._whole.picture(int(self._positions[position]))
+
+    def encoded(self, position: int) -> bytes:
+        return self._whole.encoded(int(self._positions[position]))
+
+    def subset(self, positions: Tensor) -> ImageSource:
+        return _Selected(self._whole, self._positions[positions])
