@@ -1,1 +1,41 @@
-"""Continual contrastive learning."""
+"""Continual contrastive learning: image features from unlabelled images that arrive step by step, without forgetting.
+
+The pipeline, a folder each; imports point upstream only:
+
+    data        where images come from      uint8 images by id, streams of steps, batches
+    views       how an image is seen        crops, colours, blur: batched, on the device
+    encoders    what reads it               backbones, heads, momentum copies
+    losses      the formulas                pure functions
+    memory      what is remembered          queues, banks, the rehearsal images
+    objectives  learn the present           MoCo v2, SimCLR, InsDisc
+    retention   keep the past               extra sample queue, teacher distillation
+    training    when the parts act          the learner and the one loop
+    evaluation  what it is worth            probes, the accuracy matrix, health
+    report      what a run tells            tables, pictures, a page
+
+Letters in shape comments: N images of a batch, M of them old (or any other count), V views, D embedding dimensions,
+F features, K negatives or queue rows, C classes or channels, S the side of a view, H and W of an image, T steps.
+"""
+
+from importlib import import_module
+from types import ModuleType
+
+__all__ = [
+    "data",
+    "encoders",
+    "evaluation",
+    "losses",
+    "memory",
+    "objectives",
+    "report",
+    "retention",
+    "training",
+    "views",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Subpackages on first use, so that `ccl --help` need not import torch."""
+    if name in __all__:
+        return import_module(f"ccl.{name}")
+    raise AttributeError(f"module 'ccl' has no attribute {name!r}")

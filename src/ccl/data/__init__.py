@@ -1,1 +1,34 @@
+"""Where images come from: datasets by name, the steps of a stream, the batches of an epoch.
 
+Images are uint8 RGB, held in one tensor or decoded from files when asked for (`ImageSource`); each has an id that stays
+its own over the whole stream, and labels serve only to cut streams and to evaluate. Nothing is downloaded unless asked
+for: the embedded sets are drawn from a seed, the others are found below a data root.
+"""
+
+from ccl.data.batches import epoch_batches
+from ccl.data.dataset import Dataset
+from ccl.data.datasets import DATASET_NAMES, EMBEDDED_DOMAINS, data_root, load_dataset
+from ccl.data.decoding import BadImageError
+from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
+from ccl.data.streams import Step, class_incremental, describe, domain_incremental, of_classes
+
+__all__ = [
+    "DATASET_NAMES",
+    "EMBEDDED_DOMAINS",
+    "ArraySource",
+    "BadImageError",
+    "Dataset",
+    "EncodedSource",
+    "FileSource",
+    "ImageSource",
+    "JoinedSource",
+    "Step",
+    "chain",
+    "class_incremental",
+    "data_root",
+    "describe",
+    "domain_incremental",
+    "epoch_batches",
+    "load_dataset",
+    "of_classes",
+]

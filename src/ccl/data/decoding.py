@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from PIL import Image, ImageOps
 
@@ -31,19 +31,22 @@ def decode(file: Path | BinaryIO) -> Image.Image:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode in (
-        "I",
-        "I;16",
-        "I;16B",
-        "I;16L",
-        "F",
-    ):  # 16 bits a channel: keep the upper 8, not the lower
+    if image.mode in ("I", "I;16", "I;16B", "I;16L"):  # 16 bits a channel: keep the upper 8, not the lower
         image = image.convert("F").point(lambda value: value / 256).convert("L")
+    elif image.mode == "F":
+        image = _float_to_grey(image)
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image)
     return image.convert("RGB")
+
+
+def _float_to_grey(image: Image.Image) -> Image.Image:
+    """Floats carry no range of their own: up to 1 they are shares, up to 255 bytes, beyond that 16 bits."""
+    _, largest = cast(tuple[float, float], image.getextrema())
+    scale = 255.0 if largest <= 1 else 1.0 if largest <= 255 else 1 / 256
+    return image.point(lambda value: value * scale + 0.0).convert("L")
 
 
 def encode_png(image: Image.Image) -> bytes:

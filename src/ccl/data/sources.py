@@ -133,9 +133,11 @@ class EncodedSource:
     def subset(self, positions: Tensor) -> ImageSource:
         return EncodedSource([self.files[position] for position in positions.tolist()], self.ids[positions])
 
-    def decoded(self) -> ArraySource:
-        """All images in one tensor; they must have one size."""
+    def decoded(self, size: tuple[int, int]) -> ArraySource | None:
+        """All images in one tensor, or None if there are none or one of them is not of this size (H, W)."""
         pixels = [np.asarray(self.picture(position)) for position in range(len(self))]
+        if not pixels or any(image.shape[:2] != size for image in pixels):
+            return None
         return ArraySource(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous(), self.ids)
 
 
@@ -178,6 +180,19 @@ class JoinedSource:
 
     def subset(self, positions: Tensor) -> ImageSource:
         return _Selected(self, positions)
+
+
+def chain(sources: Sequence[ImageSource]) -> ImageSource:
+    """Sources one after the other with their ids; arrays of one size become one array, which is read faster."""
+    parts = [source for source in sources if len(source)]
+    arrays = [source for source in parts if isinstance(source, ArraySource)]
+    if len(arrays) == len(parts) and len({source.image_size for source in arrays}) == 1:
+        if len(arrays) == 1:
+            return arrays[0]
+        return ArraySource(
+            torch.cat([source.images for source in arrays]), torch.cat([source.ids for source in arrays])
+        )
+    return JoinedSource(parts)
 
 
 class _Selected:

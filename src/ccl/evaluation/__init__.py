@@ -1,1 +1,38 @@
+"""What a representation is worth: features of a frozen encoder, linear and nearest-neighbour probes on them, the
+accuracy matrix of a stream with the row of the random encoder, Forgetting and Forward Transfer, health without labels.
 
+Two linear protocols exist and every number names its own: "cached" (`fit`, solved to the optimum on features read once)
+and "paper" (`fit_paper`, the paper's SGD over augmented images).
+"""
+
+from ccl.encoders.reading import evaluating, extract
+from ccl.evaluation.accuracy_matrix import AccuracyMatrix, ProbeResult
+from ccl.evaluation.continual_metrics import average_accuracy, forgetting, forward_transfer
+from ccl.evaluation.health import Health, alignment, effective_rank, is_collapsed, mean_cosine, uniformity
+from ccl.evaluation.knn_probe import knn_accuracy, knn_predict
+from ccl.evaluation.linear_probe import LinearClassifier, fit
+from ccl.evaluation.paper_probe import fit_paper
+from ccl.evaluation.probe_stream import ProbePart, probe_stream
+
+__all__ = [
+    "AccuracyMatrix",
+    "Health",
+    "LinearClassifier",
+    "ProbePart",
+    "ProbeResult",
+    "alignment",
+    "average_accuracy",
+    "effective_rank",
+    "evaluating",
+    "extract",
+    "fit",
+    "fit_paper",
+    "forgetting",
+    "forward_transfer",
+    "is_collapsed",
+    "knn_accuracy",
+    "knn_predict",
+    "mean_cosine",
+    "probe_stream",
+    "uniformity",
+]

@@ -1,1 +1,8 @@
+"""When the parts act: the learner, its optimizer, and the one loop over the stream."""
 
+from ccl.training.learner import Learner
+from ccl.training.loop import NotFiniteError, Observer, learn_stream
+from ccl.training.optimizer import Plan
+from ccl.training.remembering import Selection, remember
+
+__all__ = ["Learner", "NotFiniteError", "Observer", "Plan", "Selection", "learn_stream", "remember"]

@@ -1,0 +1,5 @@
+"""`python -m ccl` is `ccl`."""
+
+from ccl.cli import main
+
+main()

@@ -1,0 +1,224 @@
+"""The edge where settings end: each builder reads them and passes plain keyword arguments."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from ccl.data import (
+    Dataset,
+    ImageSource,
+    Step,
+    chain,
+    class_incremental,
+    domain_incremental,
+    load_dataset,
+    of_classes,
+)
+from ccl.encoders import Encoder, make_encoder
+from ccl.errors import UserError
+from ccl.evaluation import ProbePart
+from ccl.objectives import InsDisc, MoCoV2, Objective, SimCLR
+from ccl.retention import ExtraSampleQueue, Retention, TeacherDistillation
+from ccl.settings import Settings
+from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES
+from ccl.training import Learner, Plan, Selection
+from ccl.training.learner import CONTRAST
+from ccl.views import RECIPES, Recipe, Viewer
+
+DEFAULT_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A dataset cut in steps: what arrives when, and how each part is probed."""
+
+    dataset: Dataset
+    steps: list[Step]
+    arrivals: list[ImageSource]  # D_1 … D_N as the learner gets them; one for Upper Bound
+    num_clusters: list[int]  # for each arrival
+    probe_parts: list[ProbePart]  # one for each step; none where labels or a test part are missing
+
+
+def build_stream(settings: Settings, progress: Callable[[int, int], None] | None = None) -> Stream:
+    """Load the data and cut it, and refuse before any training what can't work."""
+    data = settings.data
+    if len(set(settings.dataset)) < len(settings.dataset):
+        raise UserError(f"dataset names one set twice: {','.join(settings.dataset)}")
+    datasets = [
+        load_dataset(
+            name,
+            data.root,
+            resize=data.resize,
+            classes=data.classes,
+            images_per_class=data.images_per_class,
+            download=data.download,
+            progress=progress,
+        )
+        for name in settings.dataset
+    ]
+    dataset, steps = _cut(settings, datasets)
+    arrivals = [dataset.train.subset(step.indices) for step in steps]
+    num_clusters = [settings.memory.clusters or len(step.classes) for step in steps]
+    if STRATEGIES[settings.strategy].all_at_once:
+        arrivals, num_clusters = [chain(arrivals)], [sum(num_clusters)]
+    stream = Stream(dataset, steps, arrivals, num_clusters, _probe_parts(dataset, steps))
+    _check(settings, stream)
+    return stream
+
+
+def _cut(settings: Settings, datasets: list[Dataset]) -> tuple[Dataset, list[Step]]:
+    kind = settings.data.stream
+    if kind == "auto":
+        kind = "domain" if len(datasets) > 1 else "class"
+    if kind == "domain":
+        if settings.steps not in (None, len(datasets)):
+            raise UserError(
+                f"steps is {settings.steps}, but a domain-incremental stream has one step per dataset: "
+                f"{len(datasets)}; leave steps out, or set data.stream=class"
+            )
+        return domain_incremental(datasets)
+    dataset = datasets[0] if len(datasets) == 1 else domain_incremental(datasets)[0]
+    if dataset.train_labels is None:
+        if settings.steps in (None, 1):
+            return dataset, [Step("step 1", (), torch.arange(len(dataset.train)))]
+        raise UserError(f"{dataset.name} has no labels, so it can't be cut by class; set steps=1")
+    return dataset, class_incremental(dataset.train_labels, settings.steps or DEFAULT_STEPS, settings.seed)
+
+
+def _probe_parts(dataset: Dataset, steps: list[Step]) -> list[ProbePart]:
+    train_labels, test, test_labels = dataset.train_labels, dataset.test, dataset.test_labels
+    if train_labels is None or test is None or test_labels is None:
+        return []
+    parts = []
+    for step in steps:
+        tested = of_classes(test_labels, step.classes)
+        parts.append(
+            ProbePart(
+                dataset.train.subset(step.indices), train_labels[step.indices], test.subset(tested), test_labels[tested]
+            )
+        )
+    return parts
+
+
+def _check(settings: Settings, stream: Stream) -> None:
+    """Impossible combinations that show only once the data is known."""
+    selection = settings.memory.selection or STRATEGIES[settings.strategy].selection
+    for number, (source, clusters) in enumerate(zip(stream.arrivals, stream.num_clusters, strict=True), start=1):
+        if len(source) < settings.batch_size:
+            raise UserError(
+                f"batch_size {settings.batch_size} exceeds the {len(source)} images of step {number}; "
+                f"nearest valid value: {_fitting(len(source), settings.encoder.batch_norm_groups)}"
+            )
+        if selection is None or settings.memory.per_cluster == 0:
+            continue
+        if clusters == 0:
+            raise UserError(f"step {number} has no labels to count classes by; set memory.clusters")
+        if clusters > len(source):
+            raise UserError(
+                f"memory.clusters {clusters} exceeds the {len(source)} images of step {number}; "
+                f"nearest valid value: {len(source)}"
+            )
+
+
+def _fitting(num_images: int, groups: int) -> int:
+    return max(num_images // groups * groups, groups)
+
+
+def build_recipe(settings: Settings) -> Recipe:
+    """The recipe by its name, with single values overridden."""
+    overrides = settings.views.model_dump(exclude={"recipe"}, exclude_none=True)
+    return replace(RECIPES[settings.views.recipe], **overrides)
+
+
+def build_viewer(settings: Settings, device: torch.device) -> Viewer:
+    """How images are seen in training, in the selection and, plain, in the probe."""
+    return Viewer(build_recipe(settings), settings.seed, device, settings.data.workers)
+
+
+def build_learner(settings: Settings, device: torch.device) -> Learner:
+    """Encoder, objective and the strategy's parts, freshly initialised from the seed."""
+    options = settings.encoder
+    encoder = make_encoder(
+        options.backbone,
+        stem=options.stem,
+        width=options.width,
+        dim=options.dim,
+        head=options.head,
+        batch_norm_groups=options.batch_norm_groups,
+        seed=settings.seed,
+    )
+    retention = _build_retention(settings, encoder)
+    weights = {CONTRAST: settings.weights.contrast if retention else 1.0}
+    weights |= {name: getattr(settings.weights, name) for name in (DISTILLATION, EXTRA_SAMPLE_QUEUE)}
+    return Learner(encoder, _build_objective(settings, encoder), retention, weights).to(device)
+
+
+def _build_objective(settings: Settings, encoder: Encoder) -> Objective:
+    if settings.objective == "simclr":
+        return SimCLR(temperature=settings.temperature)
+    if settings.objective == "insdisc":
+        options = settings.insdisc.model_dump()
+        return InsDisc(encoder.dim, temperature=settings.temperature, seed=settings.seed, **options)
+    options = settings.moco_v2.model_dump()
+    return MoCoV2(encoder, temperature=settings.temperature, seed=settings.seed, **options)
+
+
+def _build_retention(settings: Settings, encoder: Encoder) -> list[Retention]:
+    """The strategy's parts; one whose weight is 0 is left out, so that it costs nothing and changes nothing."""
+    wanted = STRATEGIES[settings.strategy].retention
+    parts: list[Retention] = []
+    if DISTILLATION in wanted and settings.weights.distillation > 0:
+        options = settings.distillation
+        student_temperature = options.student_temperature or settings.temperature
+        teacher = TeacherDistillation(
+            encoder,
+            momentum=options.momentum,
+            student_temperature=student_temperature,
+            teacher_temperature=options.teacher_temperature or student_temperature,
+            rows=options.rows,
+            reduction=options.reduction,
+            plain_images=options.plain_images,
+        )
+        parts.append(teacher)
+    if EXTRA_SAMPLE_QUEUE in wanted and settings.weights.extra_sample_queue > 0:
+        queue = settings.extra_sample_queue.model_dump()
+        parts.append(ExtraSampleQueue(dim=encoder.dim, temperature=settings.temperature, seed=settings.seed, **queue))
+    return parts
+
+
+def build_plan(settings: Settings) -> Plan:
+    """Epochs, batches and the optimizer."""
+    return Plan(
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        batch_multiple=settings.encoder.batch_norm_groups,
+        seed=settings.seed,
+        **settings.optimizer.model_dump(),
+    )
+
+
+def build_selection(settings: Settings) -> Selection | None:
+    """What is kept of each step; None where the strategy keeps nothing."""
+    strategy = STRATEGIES[settings.strategy]
+    if strategy.selection is None:
+        return None
+    options = settings.memory.model_dump(exclude={"clusters", "selection"})
+    return Selection(method=settings.memory.selection or strategy.selection, seed=settings.seed, **options)
+
+
+def build_device(settings: Settings) -> torch.device:
+    """The device asked for, or the best there is; sets the number of threads too."""
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    name = settings.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    kind, _, number = name.partition(":")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"device {name} is not there: torch sees {torch.cuda.device_count()} CUDA devices; try device=cpu"
+        )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device mps is not there; try device=cpu")
+    return torch.device(name)

@@ -1,0 +1,38 @@
+"""The commands together."""
+
+import typer
+
+from ccl.cli.demo import demo
+from ccl.cli.doctor import doctor
+from ccl.cli.run import run
+
+app = typer.Typer(
+    name="ccl",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Learn image features without labels from data that arrives step by step, without forgetting.\n\n"
+    "A first look: [bold]ccl demo[/bold]",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"ccl {version('ccl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    pass
+
+
+app.command()(demo)
+app.command()(run)
+app.command()(doctor)

@@ -1,0 +1,57 @@
+"""`ccl demo`: every strategy on the embedded stream."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from ccl.settings import Settings
+
+
+def demo(
+    out: Path = typer.Option(Path("demo-run"), "--out", "-o", help="Where the runs and the report go."),
+    strategies: str = typer.Option(
+        "finetuning,simple_rehearsal,ccl,upper_bound", "--strategies", help="Which ones, joined by commas."
+    ),
+    seed: int = typer.Option(0, "--seed", min=0, help="Class order, initialisation and all draws."),
+    assignments: list[str] = typer.Option(
+        [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
+    ),
+) -> None:
+    """Watch every strategy learn a stream of embedded images: five kinds of pictures, one after the other.
+
+    Needs no download and a few minutes; ends with a table and a page to look at.
+
+    Example: ccl demo --strategies finetuning,ccl --out demo-run
+    """
+    from ccl.loading import load_settings
+
+    names = [name.strip() for name in strategies.split(",") if name.strip()]
+    runs = {
+        name: load_settings("demo", [*assignments, f"strategy={name}", f"seed={seed}"]) for name in dict.fromkeys(names)
+    }
+
+    from ccl.cli.display import make_display
+    from ccl.report.page import write_page
+    from ccl.report.tables import summary, to_rich
+    from ccl.run import run
+
+    display = make_display()
+    for name, settings in runs.items():
+        _make_room(out / name, settings)
+    records = [run(settings, out / name, display) for name, settings in runs.items()]
+    write_page(records, out / "report.html", "ccl demo: five kinds of pictures, one after the other")
+    display.console.print(to_rich(summary(records)))
+    display.note(f"the page to look at: {out / 'report.html'}")
+
+
+def _make_room(folder: Path, settings: "Settings") -> None:
+    """A demo that was stopped half-way, or had other settings, is begun anew; nothing but a run folder is removed."""
+    from ccl.report import read_run
+
+    if (folder / "settings.yaml").exists():
+        record = read_run(folder)
+        if record.settings != settings or record.status.get("state") != "complete":
+            shutil.rmtree(folder)

@@ -1,0 +1,169 @@
+"""How a run is shown: progress bars on a terminal, plain lines otherwise."""
+
+import time
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from ccl.evaluation import ProbeResult
+from ccl.strategies import TITLES
+
+SHORT = {"contrast": "contrast", "extra_sample_queue": "ESQ", "distillation": "distil"}
+
+
+class Speed:
+    """Losses and images per second, smoothed over the last seconds."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """A pause (a probe, a selection) is over: forget the time before."""
+        self._started = time.perf_counter()
+        self._num_images = 0
+        self.losses: dict[str, float] = {}
+
+    def add(self, losses: Mapping[str, float], num_images: int) -> None:
+        """Count one update."""
+        self._num_images += num_images
+        for name, value in losses.items():
+            self.losses[name] = 0.9 * self.losses.get(name, value) + 0.1 * value
+
+    def __str__(self) -> str:
+        rate = self._num_images / max(time.perf_counter() - self._started, 1e-9)
+        terms = " ".join(f"{SHORT.get(name, name)} {value:.3f}" for name, value in self.losses.items())
+        return f"{terms}  {rate:,.0f} images/s"
+
+
+class PlainDisplay:
+    """Lines for a log file: at most one in `every` seconds, and one for each probe."""
+
+    def __init__(self, console: Console, every: float = 10.0) -> None:
+        self.console = console
+        self.every = every
+        self._speed = Speed()
+        self._title, self._num_steps, self._epochs = "", 1, 1
+        self._last = self._started = time.perf_counter()
+
+    def note(self, text: str) -> None:
+        self.console.print(f"· {text}", markup=False, highlight=False)
+
+    def run_begins(self, title: str, num_steps: int, epochs: int) -> None:
+        self._title, self._num_steps, self._epochs = TITLES.get(title, title), num_steps, epochs
+        self._started = time.perf_counter()
+
+    def loading(self, done: int, total: int) -> None:
+        """Loading is short or shown by what follows."""
+
+    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None:
+        old = f" and {num_old:,} remembered" if num_old else ""
+        self.note(f"{self._title}: step {step + 1} of {self._num_steps}, {num_new:,} new images{old}")
+        self._speed.restart()
+
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None:
+        self._speed.add(losses, num_images)
+
+    def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
+        now = time.perf_counter()
+        if now - self._last < self.every:
+            return
+        self._last = now
+        done = (step * self._epochs + epoch + 1) / (self._num_steps * self._epochs)
+        left = (now - self._started) * (1 - done) / done
+        self.note(f"step {step + 1} epoch {epoch + 1}/{self._epochs}  {self._speed}  {_clock(left)} left")
+
+    def probing(self, done: int, total: int) -> None:
+        """A probe is shown when it is done."""
+
+    def probed(self, step: int | None, result: ProbeResult) -> None:
+        self.note(_probe_line(self._title, step, result))
+        self._speed.restart()
+
+    def run_ends(self) -> None:
+        """Nothing is open."""
+
+
+class RichDisplay:
+    """A bar for the run, with loss terms, images per second and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._speed = Speed()
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+        self._title, self._num_steps, self._epochs, self._batches, self._done = "", 1, 1, 1, 0
+
+    def note(self, text: str) -> None:
+        self.console.print(f"[dim]·[/dim] {text}", highlight=False)
+
+    def run_begins(self, title: str, num_steps: int, epochs: int) -> None:
+        self._title, self._num_steps, self._epochs = TITLES.get(title, title), num_steps, epochs
+        self._bar(f"{self._title}: probing the random encoder", 1.0)
+
+    def _bar(self, text: str, total: float) -> None:
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f} %"),
+                TextColumn("{task.fields[about]}", style="dim"),
+                TimeRemainingColumn(compact=True),
+                console=self.console,
+                transient=True,
+            )
+            self._progress.start()
+            self._task = self._progress.add_task(text, total=total, about="")
+        self._progress.update(self._task, description=text, total=total)
+
+    def loading(self, done: int, total: int) -> None:
+        self._bar("loading data", float(total or 1))
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done)
+
+    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None:
+        self._batches = batches_per_epoch
+        self._done = step * self._epochs * batches_per_epoch
+        self._speed.restart()
+
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None:
+        self._speed.add(losses, num_images)
+        self._done += 1
+        text = f"{self._title}: step {step + 1}/{self._num_steps} epoch {epoch + 1}/{self._epochs}"
+        self._bar(text, float(self._num_steps * self._epochs * self._batches))
+        if self._progress is not None:
+            self._progress.update(self._task, completed=self._done, about=str(self._speed))
+
+    def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
+        """The bar moves with every update."""
+
+    def probing(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress.update(self._task, about=f"probing {done}/{total}")
+
+    def probed(self, step: int | None, result: ProbeResult) -> None:
+        self.note(_probe_line(self._title, step, result))
+        self._speed.restart()
+
+    def run_ends(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def make_display() -> PlainDisplay | RichDisplay:
+    """What suits the place where the output goes."""
+    console = Console()
+    return RichDisplay(console) if console.is_terminal else PlainDisplay(console)
+
+
+def _probe_line(title: str, step: int | None, result: ProbeResult) -> str:
+    when = "as initialised" if step is None else f"after step {step + 1}"
+    each = " ".join(f"{accuracy:.1f}" for accuracy in result.per_step)
+    return f"{title} {when}: all classes {result.all_class_total:.1f} %, each step's own {each}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,40 @@
+"""`ccl run`: one stream."""
+
+from pathlib import Path
+
+import typer
+
+
+def run(
+    preset: str = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file."),
+    out: Path = typer.Option(..., "--out", "-o", help="The run folder to make."),
+    assignments: list[str] = typer.Option(
+        [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
+    ),
+    data_root: str | None = typer.Option(None, "--data-root", help="Where data lies; else CCL_DATA, else ./data."),
+    download: bool = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent."),
+) -> None:
+    """Learn one stream and leave everything in a run folder.
+
+    Presets: demo, cifar100, cifar100-mini, imagenet-sub, imagenet-full, authors-code, folder.
+
+    Example: ccl run cifar100-mini --data-root DATA --set strategy=finetuning --set seed=1 --out runs/finetuning-1
+    """
+    from ccl.loading import load_settings
+
+    if data_root is not None:
+        assignments = [*assignments, f"data.root={data_root}"]
+    if download:
+        assignments = [*assignments, "data.download=true"]
+    settings = load_settings(preset, assignments)
+
+    from ccl import run as running  # after the settings: a typo is told in a moment, torch takes seconds
+    from ccl.cli.display import make_display
+    from ccl.report.page import write_page
+    from ccl.report.tables import summary, to_rich
+
+    display = make_display()
+    record = running.run(settings, out, display)
+    write_page([record], out / "report.html", f"{settings.strategy} on {record.protocol['dataset']}")
+    display.console.print(to_rich(summary([record])))
+    display.note(f"the page to look at: {out / 'report.html'}")

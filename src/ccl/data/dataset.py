@@ -1,0 +1,184 @@
+"""What a dataset is, and what is done to one before a run: classes chosen, images brought to one size, sets joined."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ccl.data.sources import ArraySource, FileSource, ImageSource, JoinedSource, chain
+from ccl.errors import UserError, did_you_mean
+
+Progress = Callable[[int, int], None]  # (done, total), in bytes or images; total is 0 where nobody knows it
+Classes = int | str | Path | Sequence[str]  # the first so many, a file of names, or the names
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images to learn from and images to test on; ids count through the training part and go on in the test part."""
+
+    name: str
+    train: ImageSource
+    train_labels: Tensor | None  # (N,) int64 in 0 … C-1; None = unlabelled
+    test: ImageSource | None
+    test_labels: Tensor | None
+    class_names: tuple[str, ...]
+    fingerprint: str  # equal for equal images, labels and classes; "" until load_dataset has taken it
+    skipped: tuple[str, ...] = ()  # "path: reason" of each file that is no usable image
+    notes: tuple[str, ...] = ()  # choices the user should be told of, one line each
+
+
+def numbered(dataset: Dataset) -> Dataset:
+    """The same images with ids 0 … N-1 in the training part, N … N+M-1 in the test part."""
+    num_train = len(dataset.train)
+    train = _with_ids(dataset.train, torch.arange(num_train))
+    if dataset.test is None:
+        return replace(dataset, train=train)
+    return replace(dataset, train=train, test=_with_ids(dataset.test, num_train + torch.arange(len(dataset.test))))
+
+
+def _with_ids(source: ImageSource, ids: Tensor) -> ImageSource:
+    if isinstance(source, ArraySource):
+        return ArraySource(source.images, ids)
+    if isinstance(source, FileSource):
+        return FileSource(source.paths, ids)
+    wrapped = JoinedSource([source])
+    wrapped.ids = ids
+    return wrapped
+
+
+def joined(datasets: Sequence[Dataset], name: str) -> Dataset:
+    """Datasets one after the other: labels offset, classes called "digits/3".
+
+    Labels are kept only if every dataset has them, and a test part only if every dataset has one.
+    """
+    names = [dataset.name for dataset in datasets]
+    if not datasets or len(set(names)) < len(names):
+        raise UserError(f"datasets to join need distinct names, got {', '.join(names) or 'none'}")
+    # A last offset too many does no harm: zip stops at the shortest.
+    offsets = np.cumsum([0] + [len(dataset.class_names) for dataset in datasets]).tolist()
+    tests = [dataset.test for dataset in datasets if dataset.test is not None]
+    test = chain(tests) if len(tests) == len(datasets) else None
+    whole = Dataset(
+        name=name,
+        train=chain([dataset.train for dataset in datasets]),
+        train_labels=_offset([dataset.train_labels for dataset in datasets], offsets),
+        test=test,
+        test_labels=None if test is None else _offset([dataset.test_labels for dataset in datasets], offsets),
+        class_names=tuple(f"{dataset.name}/{label}" for dataset in datasets for label in dataset.class_names),
+        fingerprint=_digest(part.fingerprint.encode() for part in datasets)
+        if all(part.fingerprint for part in datasets)
+        else "",
+        skipped=tuple(line for dataset in datasets for line in dataset.skipped),
+        notes=tuple(line for dataset in datasets for line in dataset.notes),
+    )
+    return numbered(whole)
+
+
+def _offset(parts: Sequence[Tensor | None], offsets: Sequence[int]) -> Tensor | None:
+    known = [labels + offset for labels, offset in zip(parts, offsets, strict=False) if labels is not None]
+    return torch.cat(known) if len(known) == len(parts) else None
+
+
+def narrowed(dataset: Dataset, classes: Classes | None, images_per_class: int | None) -> Dataset:
+    """Only some classes, and only the first so many training images of each; labels renumbered in the old order."""
+    if classes is None and images_per_class is None:
+        return dataset
+    if dataset.train_labels is None:
+        raise UserError(f"{dataset.name} has no labels, so classes and images_per_class can't be chosen")
+    chosen = list(range(len(dataset.class_names)))
+    if classes is not None:
+        chosen = _chosen_classes(dataset, classes)
+    train_at = _positions(dataset.train_labels, chosen, images_per_class)
+    renumber = torch.full((len(dataset.class_names),), -1)
+    renumber[chosen] = torch.arange(len(chosen))
+    test, test_labels = dataset.test, dataset.test_labels
+    if test is not None and test_labels is not None:
+        test_at = _positions(test_labels, chosen, None)
+        test, test_labels = test.subset(test_at), renumber[test_labels[test_at]]
+    small = replace(
+        dataset,
+        train=dataset.train.subset(train_at),
+        train_labels=renumber[dataset.train_labels[train_at]],
+        test=test,
+        test_labels=test_labels,
+        class_names=tuple(dataset.class_names[label] for label in chosen),
+    )
+    return numbered(small)
+
+
+def _positions(labels: Tensor, chosen: Sequence[int], most: int | None) -> Tensor:
+    """Sorted positions of the chosen classes, of each at most the first `most`."""
+    if most is not None and most < 1:
+        raise UserError(f"images_per_class must be at least 1, got {most}")
+    of_each = [torch.nonzero(labels == label).flatten()[:most] for label in chosen]
+    return torch.cat(of_each).sort().values
+
+
+def _chosen_classes(dataset: Dataset, classes: Classes) -> list[int]:
+    """The labels of the wanted classes, ascending: a list of names is a set, so its order does not matter."""
+    known = {name: label for label, name in enumerate(dataset.class_names)}
+    if isinstance(classes, int):
+        if not 1 <= classes <= len(known):
+            nearest = min(max(classes, 1), len(known))
+            raise UserError(f"{dataset.name} has {len(known)} classes, not {classes}; nearest valid value: {nearest}")
+        return list(range(classes))
+    names = _read_list(Path(classes)) if isinstance(classes, str | Path) else list(classes)
+    if not names:
+        raise UserError("the list of classes is empty")
+    for name in names:
+        if name not in known:
+            raise UserError(f"{dataset.name} has no class {name!r}{did_you_mean(name, known)}")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"class {twice!r} stands twice in the list of classes")
+    return sorted(known[name] for name in names)
+
+
+def _read_list(path: Path) -> list[str]:
+    try:
+        lines = path.expanduser().read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"can't read the list of classes {path}: {type(error).__name__}") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def taken_fingerprint(dataset: Dataset, classes: Classes | None, resize: int | None) -> str:
+    """A hash of images (or file names and sizes), labels and class names; a class list adds its name and hash."""
+    parts: list[bytes | memoryview] = [repr((dataset.class_names, resize)).encode()]
+    for source, labels in ((dataset.train, dataset.train_labels), (dataset.test, dataset.test_labels)):
+        parts.append(b"" if labels is None else labels.numpy().tobytes())
+        parts.extend([] if source is None else _content(source))
+    if classes is None:
+        return _digest(parts)
+    if isinstance(classes, int):
+        title = f"first{classes}"
+    else:
+        title = Path(classes).stem if isinstance(classes, str | Path) else "list"
+    class_list = _digest(name.encode() for name in dataset.class_names)[:8]
+    return f"{_digest(parts)}-{re.sub('[^A-Za-z0-9_]+', '_', title)}-{class_list}"
+
+
+def _content(source: ImageSource) -> Iterable[bytes | memoryview]:
+    if isinstance(source, ArraySource):
+        yield repr(tuple(source.images.shape)).encode()
+        yield source.images.contiguous().numpy().data.cast("B")
+    elif isinstance(source, FileSource):
+        for path in source.paths:
+            yield f"{path.parent.name}/{path.name} {path.stat().st_size}".encode(errors="surrogateescape")
+    else:
+        for position in range(len(source)):
+            yield source.encoded(position)
+
+
+def _digest(parts: Iterable[bytes | memoryview]) -> str:
+    """Sixteen hexadecimal digits of a sha256 in which the borders between parts count."""
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(len(part).to_bytes(8, "little"))
+        state.update(part)
+    return state.hexdigest()[:16]

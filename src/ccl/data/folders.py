@@ -1,0 +1,132 @@
+"""Image folders: train/<class>/… with val or test, or <class>/… alone, or one flat folder without labels."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ccl.data.dataset import Dataset
+from ccl.data.decoding import SUFFIXES
+from ccl.data.sources import FileSource
+from ccl.errors import UserError, did_you_mean
+
+HELD_OUT_EVERY = 5  # of a folder without a test part
+_TEST_FOLDERS = ("val", "test")
+
+Listing = dict[str, list[Path]]  # class -> its images, both sorted by name
+
+
+def scan(folder: Path) -> Dataset:
+    """The dataset in a folder, in whichever of the three layouts it has; nothing is decoded."""
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}; set --data-root or CCL_DATA to the folder above it")
+    names = {entry.name for entry in _entries(folder) if entry.is_dir()}
+    splits = [name for name in _TEST_FOLDERS if name in names]
+    if "train" in names:
+        return _split(folder, splits[0] if splits else None)
+    if splits:
+        raise UserError(f"{folder} has {splits[0]}/ but no train/")
+    return _unsplit(folder)
+
+
+def _split(folder: Path, test_name: str | None) -> Dataset:
+    listing, notes = _classes(folder / "train")
+    if not listing:
+        if test_name is not None:
+            notes = (*notes, f"{folder}: train/ has no class folders, so {test_name}/ is passed over")
+        return _flat(folder / "train", folder.resolve().name, notes)
+    if test_name is None:
+        raise UserError(f"{folder} has train/ but neither val/ nor test/; without train/ a part would be held out")
+    held_out, test_notes = _classes(folder / test_name)
+    if not held_out:
+        raise UserError(f"{folder / test_name} has no class folders with images")
+    for name in held_out:
+        if name not in listing:
+            raise UserError(f"class {name!r} of {folder / test_name} is not in train/{did_you_mean(name, listing)}")
+    return _labelled(folder, listing, held_out, (*notes, *test_notes))
+
+
+def _unsplit(folder: Path) -> Dataset:
+    """Every fifth image of each class, by sorted name, is held out for the test."""
+    listing, notes = _classes(folder)
+    if not listing:
+        return _flat(folder, folder.resolve().name, notes)
+    train, test = {}, {}
+    for name, paths in listing.items():
+        train[name] = [path for number, path in enumerate(paths, start=1) if number % HELD_OUT_EVERY]
+        test[name] = paths[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
+    note = f"{folder} has no test part: every {HELD_OUT_EVERY}th image of each class, by name, is held out"
+    return _labelled(folder, train, test, (*notes, note))
+
+
+def _flat(folder: Path, name: str, notes: tuple[str, ...]) -> Dataset:
+    paths = [Path(entry.path) for entry in _entries(folder) if _is_image(entry)]
+    if not paths:
+        raise UserError(f"{folder} holds no images ({', '.join(sorted(SUFFIXES))})")
+    return Dataset(name, FileSource(paths), None, None, None, (), "", notes=notes)
+
+
+def _labelled(folder: Path, train: Listing, test: Listing, notes: tuple[str, ...]) -> Dataset:
+    names = tuple(train)
+    train_paths, train_labels = _flattened(train, names)
+    test_paths, test_labels = _flattened(test, names)
+    return Dataset(
+        name=folder.resolve().name,
+        train=FileSource(train_paths),
+        train_labels=train_labels,
+        test=FileSource(test_paths) if test_paths else None,
+        test_labels=test_labels if test_paths else None,
+        class_names=names,
+        fingerprint="",
+        notes=notes,
+    )
+
+
+def _flattened(listing: Listing, names: tuple[str, ...]) -> tuple[list[Path], Tensor]:
+    paths = [path for name in names for path in listing.get(name, [])]
+    labels = [label for label, name in enumerate(names) for _ in listing.get(name, [])]
+    return paths, torch.tensor(labels, dtype=torch.int64)
+
+
+def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
+    """Folders with images below them, and a line for each thing that is passed over."""
+    listing: Listing = {}
+    empty, loose = [], 0
+    for entry in _entries(folder):
+        if entry.is_dir():
+            paths = list(_images_below(Path(entry.path)))
+            if paths:
+                listing[entry.name] = paths
+            else:
+                empty.append(entry.name)
+        else:
+            loose += _is_image(entry)
+    notes = []
+    if empty:
+        notes.append(f"{folder}: folders without images are passed over: {', '.join(empty[:5])}")
+    if listing and loose:
+        notes.append(f"{folder}: {loose} images beside the class folders are passed over")
+    return listing, tuple(notes)
+
+
+def _images_below(folder: Path) -> Iterator[Path]:
+    """Images of a class, also in folders within it; links to folders are followed at the top only, as they may loop."""
+    for entry in _entries(folder):
+        if _is_image(entry):
+            yield Path(entry.path)
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _images_below(Path(entry.path))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    except OSError as error:
+        raise UserError(f"can't list {folder}: {error.strerror}") from error
+
+
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    return os.path.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file()

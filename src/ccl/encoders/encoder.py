@@ -1,0 +1,69 @@
+"""Backbone and head as one module, and the builder that the settings call."""
+
+from typing import Protocol, cast
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ccl.encoders.convnet import ConvNet
+from ccl.encoders.resnet import ResNet
+from ccl.seeding import seeded
+
+BACKBONES = ("resnet18", "resnet34", "resnet50", "convnet")
+
+
+class Backbone(Protocol):
+    """What a backbone must have beside being a module."""
+
+    num_features: int
+
+
+def make_backbone(name: str, stem: str = "cifar", width: int | None = None, batch_norm_groups: int = 1) -> nn.Module:
+    """A backbone by name; `width` None is the published one (64 for ResNets, 32 for the ConvNet)."""
+    if name == "convnet":
+        return ConvNet(width or 32, batch_norm_groups)
+    if name in BACKBONES:
+        return ResNet(int(name.removeprefix("resnet")), stem, width or 64, batch_norm_groups)
+    raise ValueError(f"unknown backbone {name!r}; there are {', '.join(BACKBONES)}")
+
+
+def make_head(kind: str, num_features: int, dim: int) -> nn.Module:
+    """ "mlp" as in MoCo v2 (hidden layer as wide as the features, no batch norm), or "linear" as in MoCo v1."""
+    if kind == "linear":
+        return nn.Linear(num_features, dim)
+    if kind == "mlp":
+        return nn.Sequential(nn.Linear(num_features, num_features), nn.ReLU(inplace=True), nn.Linear(num_features, dim))
+    raise ValueError(f"head must be 'mlp' or 'linear', not {kind!r}")
+
+
+class Encoder(nn.Module):
+    """Images to unit-norm embeddings through backbone and head; `features` stops before the head."""
+
+    def __init__(self, backbone: nn.Module, dim: int = 128, head: str = "mlp") -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.num_features: int = cast(Backbone, backbone).num_features
+        self.dim = dim
+        self.head = make_head(head, self.num_features, dim)
+
+    def features(self, images: Tensor) -> Tensor:
+        """What a probe, a search or a classifier reads: (N, num_features)."""
+        return cast(Tensor, self.backbone(images))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return F.normalize(self.head(self.features(images)).float(), dim=1)  # (N, D)
+
+
+def make_encoder(
+    backbone: str = "resnet18",
+    *,
+    stem: str = "cifar",
+    width: int | None = None,
+    dim: int = 128,
+    head: str = "mlp",
+    batch_norm_groups: int = 1,
+    seed: int = 0,
+) -> Encoder:
+    """A freshly initialised encoder, a pure function of its arguments."""
+    with seeded(seed, "encoder"):
+        return Encoder(make_backbone(backbone, stem, width, batch_norm_groups), dim, head)

@@ -1,0 +1,54 @@
+"""A copy of an encoder that follows it slowly and never learns by itself."""
+
+import copy
+from typing import Self, cast
+
+import torch
+from torch import Tensor, nn
+
+
+class MomentumEncoder(nn.Module):
+    """θ ← m θ + (1 − m) θ_source, for parameters and buffers alike. Paper: eqs. 2 and 4.
+
+    No gradient ever enters it. The copy owns its mode: calling `train()` on it, or on a learner that holds it, changes nothing. As a teacher it
+    always evaluates; as MoCo's key encoder it normalises with the batch's own statistics (`batch_statistics`).
+    """
+
+    def __init__(self, source: nn.Module, momentum: float, batch_statistics: bool = False) -> None:
+        super().__init__()
+        if not 0.0 <= momentum <= 1.0:
+            raise ValueError(f"momentum must lie in [0, 1], got {momentum}")
+        self.momentum = momentum
+        self.batch_statistics = batch_statistics
+        self.copy = copy.deepcopy(source).requires_grad_(False)
+        self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        self.training = False
+        self.copy.train(self.batch_statistics)
+        return self
+
+    @torch.no_grad()
+    def follow(self, source: nn.Module) -> None:
+        """Move a share 1 − momentum of the way to the source; counters are copied."""
+        for mine, theirs in _pairs(self.copy, source):
+            if mine.is_floating_point():
+                mine.mul_(self.momentum).add_(theirs, alpha=1.0 - self.momentum)
+            else:
+                mine.copy_(theirs)
+
+    @torch.no_grad()
+    def reset(self, source: nn.Module) -> None:
+        """Become the source, parameters and buffers."""
+        # Differs: the authors' code copies parameters only, so that its teacher keeps stale batch statistics.
+        for mine, theirs in _pairs(self.copy, source):
+            mine.copy_(theirs)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        return cast(Tensor, self.copy(images))
+
+
+def _pairs(copied: nn.Module, source: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    mine, theirs = copied.state_dict(keep_vars=True), source.state_dict(keep_vars=True)
+    return [(mine[name].data, theirs[name].data) for name in mine]

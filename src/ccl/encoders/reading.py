@@ -1,0 +1,61 @@
+"""Read a frozen network: one pass over a source, one row of features or embeddings per image."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ccl.data.sources import ImageSource
+
+Output = Literal["features", "embeddings"]
+
+
+class Encoder(Protocol):
+    """What a probe needs of a network; `ccl.encoders` builds them."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """(N, 3, S, S) -> (N, F), what the backbone gives."""
+        ...
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """(N, 3, S, S) -> (N, D), unit norm, what the head gives."""
+        ...
+
+    def modules(self) -> Iterator[nn.Module]: ...
+
+
+class PlainViewer(Protocol):
+    """Gives the images of a source in order and without augmentation; `ccl.views.Viewer` is one."""
+
+    def plain_batches(self, source: ImageSource, batch_size: int) -> Iterator[Tensor]: ...
+
+
+@contextmanager
+def evaluating(module: Encoder) -> Iterator[None]:
+    """Evaluation mode and no gradients inside; afterwards every submodule is in the mode it came in, also on errors."""
+    modes = [(part, part.training) for part in module.modules()]
+    # Flags, not .eval() and .train(): a part that owns its mode (a teacher) must come back as it was.
+    try:
+        for part, _ in modes:
+            part.training = False
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def extract(
+    module: Encoder, source: ImageSource, viewer: PlainViewer, batch_size: int = 512, output: Output = "features"
+) -> Tensor:
+    """Rows (N, F) or (N, D) in the source's order, float32 on the CPU; the source may not be empty."""
+    if output not in ("features", "embeddings"):
+        raise ValueError(f'output must be "features" or "embeddings", got {output!r}')
+    if not len(source):
+        raise ValueError("there are no images to extract features from")
+    read = module.features if output == "features" else module
+    with evaluating(module):
+        rows = [read(images).float().cpu() for images in viewer.plain_batches(source, batch_size)]
+    return torch.cat(rows)  # (N, F) or (N, D)

@@ -1,0 +1,68 @@
+"""Batch norm in groups: one device plays several, so that a query and its key can't recognise each other."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class SplitBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm whose statistics in training are those of `num_groups` groups; image n is in group n mod num_groups.
+
+    Running statistics are shared: they follow the mean over the groups, so that evaluation is plain batch norm.
+    """
+
+    def __init__(self, num_features: int, num_groups: int = 1) -> None:
+        super().__init__(num_features)
+        self.num_groups = num_groups
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
+        if not self.training or self.num_groups == 1:
+            return super().forward(input)
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        if len(input) % self.num_groups == 0:
+            return self._grouped(input)
+        return self._one_by_one(input)
+
+    def _grouped(self, images: Tensor) -> Tensor:
+        """Equal groups: lay them side by side as channels, and one call serves all."""
+        num, channels, height, width = images.shape
+        groups = self.num_groups
+        side_by_side = images.reshape(num // groups, groups * channels, height, width)
+        mean, var = self._repeated(groups)
+        normed = self._normalise(side_by_side, mean, var, groups)
+        self._share(mean, var)
+        return normed.reshape(num, channels, height, width)
+
+    def _one_by_one(self, images: Tensor) -> Tensor:
+        """Unequal groups, as when a few plain old images ride along: the same statistics, a call for each group."""
+        output = torch.empty_like(images)
+        groups = min(self.num_groups, len(images))
+        mean, var = self._repeated(groups)
+        channels = self.num_features
+        for group in range(groups):
+            part = slice(group * channels, (group + 1) * channels)
+            output[group::groups] = self._normalise(images[group::groups], mean[part], var[part], 1)
+        self._share(mean, var)
+        return output
+
+    def _repeated(self, groups: int) -> tuple[Tensor, Tensor]:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        return self.running_mean.repeat(groups), self.running_var.repeat(groups)  # (groups·C,)
+
+    def _normalise(self, images: Tensor, mean: Tensor, var: Tensor, repeat: int) -> Tensor:
+        weight, bias = self.weight.repeat(repeat), self.bias.repeat(repeat)
+        momentum = 0.1 if self.momentum is None else self.momentum
+        return F.batch_norm(images, mean, var, weight, bias, True, momentum, self.eps)
+
+    def _share(self, mean: Tensor, var: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        self.running_mean.copy_(mean.reshape(-1, self.num_features).mean(dim=0))
+        self.running_var.copy_(var.reshape(-1, self.num_features).mean(dim=0))
+
+
+def norm(num_features: int, num_groups: int) -> nn.BatchNorm2d:
+    """Plain batch norm for one group, so that an unsplit network is torch's own."""
+    return nn.BatchNorm2d(num_features) if num_groups == 1 else SplitBatchNorm2d(num_features, num_groups)

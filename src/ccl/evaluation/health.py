@@ -1,0 +1,115 @@
+"""Health of an embedding without labels: does it spread over the sphere, or has it collapsed while the loss fell?"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_CHUNK = 1024  # rows of the similarity matrix held at one time
+# A convention, not calibrated: a fresh ConvNet was seen at 0.976 on noise images, so the line must lie above that.
+_ONE_POINT_COSINE = 0.99
+# Fewer directions than this carry no contrast between images, whatever the dimension.
+_FEWEST_DIRECTIONS = 2.0
+
+
+def effective_rank(embeddings: Tensor) -> float:
+    """Number of directions in use: exp of the entropy of the singular values as shares (Roy & Vetterli 2007).
+
+    The rows (N, D) are not centred, so that rows that are all equal give 1; rows of zeros only give 0.
+    """
+    _check(embeddings)
+    wide = embeddings.double()
+    # The squared singular values are the eigenvalues of the smaller Gram matrix, at a fraction of the cost of an SVD.
+    gram = wide.T @ wide if len(wide) >= wide.shape[1] else wide @ wide.T  # (D, D) or (N, N)
+    singular = torch.linalg.eigvalsh(gram).clamp(min=0).sqrt()
+    if not singular.sum() > 0:
+        return 0.0
+    shares = singular / singular.sum()
+    return math.exp(float(torch.special.entr(shares).sum()))
+
+
+def mean_cosine(embeddings: Tensor) -> float:
+    """Mean cosine similarity over all pairs of two different rows, from -1/(N-1) (spread) to 1 (one point)."""
+    _check(embeddings)
+    unit = F.normalize(embeddings.double(), dim=1)  # (N, D)
+    own = float((unit**2).sum())  # N, less the rows that are zero
+    return (float((unit.sum(dim=0) ** 2).sum()) - own) / (len(unit) * (len(unit) - 1))
+
+
+def uniformity(embeddings: Tensor) -> float:
+    """log of the mean of exp(-2 ‖x-y‖²) over pairs of different unit rows (Wang & Isola 2020, t = 2); one point: 0."""
+    _check(embeddings)
+    unit = F.normalize(embeddings.double(), dim=1)  # (N, D)
+    squared = (unit**2).sum(dim=1)  # (N,), 1 but for rows of zeros
+    total = 0.0
+    for start in range(0, len(unit), _CHUNK):
+        here = torch.arange(start, min(start + _CHUNK, len(unit)))
+        distance = squared[here, None] + squared - 2 * unit[here] @ unit.T  # (chunk, N), squared
+        distance[torch.arange(len(here)), here] = math.inf  # a row is no pair with itself
+        total += float((-2 * distance).exp().sum())
+    return math.log(total / (len(unit) * (len(unit) - 1)))
+
+
+def alignment(first: Tensor, second: Tensor, power: float = 2.0) -> float:
+    """Mean of ‖x-y‖^power over the pairs of unit rows of two views of the same images (Wang & Isola 2020)."""
+    _check(first)
+    if first.shape != second.shape:
+        raise ValueError(f"two views must have one shape, got {tuple(first.shape)} and {tuple(second.shape)}")
+    difference = F.normalize(first.double(), dim=1) - F.normalize(second.double(), dim=1)  # (N, D)
+    return float((difference.norm(dim=1) ** power).mean())
+
+
+@dataclass(frozen=True)
+class Health:
+    """What can be said of embeddings without labels; numbers are nan where the embeddings aren't finite."""
+
+    num_rows: int
+    dim: int
+    effective_rank: float
+    mean_cosine: float
+    uniformity: float
+    reasons: tuple[str, ...]  # why it counts as collapsed, in words; empty when it doesn't
+
+    @property
+    def is_collapsed(self) -> bool:
+        return bool(self.reasons)
+
+    @classmethod
+    def of(cls, embeddings: Tensor, max_rows: int = 4096) -> "Health":
+        """Measure (N, D) with N of at least 2; of more than `max_rows` rows, that many at even distances are read.
+
+        The thresholds are conventions. An encoder as initialised lies near them and may fall on either side.
+        """
+        _check(embeddings)
+        num_rows, dim = embeddings.shape
+        if num_rows > max_rows:
+            embeddings = embeddings[torch.linspace(0, num_rows - 1, max_rows).round().long()]
+        if not torch.isfinite(embeddings).all():
+            return cls(num_rows, dim, math.nan, math.nan, math.nan, ("the embeddings contain nan or infinity",))
+        rank, cosine = effective_rank(embeddings), mean_cosine(embeddings)
+        reasons = collapse_reasons(rank, cosine, bool((embeddings == 0).all()))
+        return cls(num_rows, dim, rank, cosine, uniformity(embeddings), reasons)
+
+
+def collapse_reasons(rank: float, cosine: float, is_zero: bool = False) -> tuple[str, ...]:
+    """The signs of collapse in words; none for healthy embeddings."""
+    if is_zero:
+        return ("all embeddings are zero",)
+    reasons = []
+    if cosine > _ONE_POINT_COSINE:
+        reasons.append(f"all images have nearly the same embedding (mean cosine similarity {cosine:.4f})")
+    if rank < _FEWEST_DIRECTIONS:
+        reasons.append(f"the embeddings use only one direction (effective rank {rank:.2f})")
+    return tuple(reasons)
+
+
+def is_collapsed(embeddings: Tensor) -> bool:
+    """Whether `Health.of` finds a reason to call these embeddings collapsed."""
+    return Health.of(embeddings).is_collapsed
+
+
+def _check(embeddings: Tensor) -> None:
+    if embeddings.ndim != 2 or len(embeddings) < 2:
+        raise ValueError(f"embeddings must be (N, D) with N of at least 2, got shape {tuple(embeddings.shape)}")

@@ -1,0 +1,150 @@
+"""Settings from presets, YAML files and --set: read safely, merged in order, and refused with advice."""
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from ccl.errors import UserError, did_you_mean
+from ccl.settings import Settings
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that reads 1e-4 as a number, as everyone expects, and not as a text as YAML 1.1 does."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def preset_names() -> list[str]:
+    """The presets that come with the package."""
+    return sorted(path.name.removesuffix(".yaml") for path in _presets().iterdir() if path.name.endswith(".yaml"))
+
+
+def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Settings:
+    """Settings of a preset or YAML file, with `a.b=c` assignments on top; all mistakes are told at once."""
+    values = _read(preset_or_file)
+    for assignment in assignments:
+        _merge(values, _parse(assignment))
+    return validated(values)
+
+
+def validated(values: Mapping[str, Any]) -> Settings:
+    """Settings from plain values; raises UserError with one line per mistake."""
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise UserError("\n".join(_explain(error))) from None
+
+
+def dump_settings(settings: Settings) -> str:
+    """The resolved settings as YAML that `load_settings` reads back."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def _presets() -> Any:
+    return resources.files("ccl") / "presets"
+
+
+def _read(preset_or_file: str) -> dict[str, Any]:
+    path = Path(preset_or_file)
+    if preset_or_file in preset_names():
+        text = (_presets() / f"{preset_or_file}.yaml").read_text(encoding="utf-8")
+    elif path.is_file():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"can't read {path}: {error}") from None
+    else:
+        raise UserError(f"no preset and no file {preset_or_file!r}{did_you_mean(preset_or_file, preset_names())}")
+    values = _yaml(text, preset_or_file)
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    if base not in preset_names():
+        raise UserError(f"{preset_or_file}: extends names no preset: {base!r}{did_you_mean(str(base), preset_names())}")
+    below = _read(base)
+    _merge(below, values)
+    return below
+
+
+def _yaml(text: str, where: str) -> dict[str, Any]:
+    try:
+        values = _Loader(text).get_single_data()
+    except (yaml.YAMLError, RecursionError) as error:
+        where_exactly = getattr(error, "problem_mark", None)
+        line = f", line {where_exactly.line + 1}" if where_exactly else ""
+        raise UserError(f"{where}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise UserError(f"{where}: settings are 'key: value' lines, this is a {type(values).__name__}")
+    return values
+
+
+def _parse(assignment: str) -> dict[str, Any]:
+    key, sign, text = assignment.partition("=")
+    if not sign or not key:
+        raise UserError(
+            f"--set takes key=value, such as --set epochs=10 or --set memory.per_cluster=5; got {assignment!r}"
+        )
+    value = _yaml(f"value: {text}" if text else "value:", f"--set {assignment}").get("value")
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    return value if isinstance(value, dict) else {}
+
+
+def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
+    """Lay `above` over `below` in place; sections are merged, anything else replaced."""
+    for key, value in above.items():
+        if isinstance(value, Mapping) and isinstance(below.get(key), dict):
+            _merge(below[key], value)
+        else:
+            below[key] = value
+
+
+def _explain(error: ValidationError) -> list[str]:
+    """One line for each setting that is wrong; a union of types complains once per member, which is one mistake."""
+    complaints: dict[str, list[str]] = {}
+    for entry in error.errors():
+        name = ".".join(str(part) for part in entry["loc"])
+        if entry["type"] == "extra_forbidden":
+            complaints[f"unknown setting {name!r}{_nearest(name)}"] = []
+            continue
+        known = next((known for known in setting_names() if f"{name}.".startswith(f"{known}.")), name)
+        message = str(entry["msg"]).removeprefix("Value error, ")
+        shown = repr(entry["input"])[:80]
+        if known and entry["type"] != "value_error":
+            message += f", got {shown}"
+        complaints.setdefault(known, []).append(message)
+    return [
+        ": ".join(part for part in (name, "; or: ".join(messages)) if part) for name, messages in complaints.items()
+    ]
+
+
+def _nearest(name: str) -> str:
+    """The most similar setting: by its whole name first, then by its last word in another section."""
+    names = setting_names()
+    by_last_word = {known.rsplit(".", 1)[-1]: known for known in reversed(names)}
+    last_word = name.rsplit(".", 1)[-1]
+    if last_word in by_last_word:
+        return f"; did you mean {by_last_word[last_word]!r}?"
+    return did_you_mean(name, names)
+
+
+def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> list[str]:
+    """Every setting as `a.b`."""
+    names = []
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            names += setting_names(inner, f"{prefix}{name}.")
+        else:
+            names.append(prefix + name)
+    return names

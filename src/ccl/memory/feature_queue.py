@@ -1,0 +1,47 @@
+"""A first-in, first-out buffer of embeddings: MoCo's queue, and the extra sample queue."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ccl.seeding import generator
+
+NOBODY = -1  # the id of a row that no image wrote
+
+
+class FeatureQueue(nn.Module):
+    """The last `size` keys pushed, with the ids of their images; oldest go first, any batch size.
+
+    It starts with random unit vectors, as MoCo's does.
+    """
+
+    vectors: Tensor  # (size, dim)
+    ids: Tensor  # (size,)
+    cursor: Tensor  # (): the row that the next key overwrites
+
+    def __init__(self, size: int, dim: int, seed: int = 0) -> None:
+        super().__init__()
+        if size < 1 or dim < 1:
+            raise ValueError(f"a queue needs a size and a dimension of at least 1, got {size} and {dim}")
+        vectors = torch.randn(size, dim, generator=generator(seed, "queue", size, dim))
+        self.register_buffer("vectors", F.normalize(vectors, dim=1))
+        self.register_buffer("ids", torch.full((size,), NOBODY))
+        self.register_buffer("cursor", torch.tensor(0))
+
+    @torch.no_grad()
+    def push(self, keys: Tensor, ids: Tensor | None = None) -> None:
+        """Take in keys (N, dim), the last row as the newest; N may be 0 or exceed the size."""
+        size = len(self.vectors)
+        if ids is None:
+            ids = torch.full((len(keys),), NOBODY)
+        # Rows that would be overwritten by the same push are left out, but the cursor moves over them.
+        start = int(self.cursor) + max(0, len(keys) - size)
+        keys, ids = keys[-size:], ids[-size:]
+        rows = (start + torch.arange(len(keys), device=self.vectors.device)) % size
+        self.vectors[rows] = keys.detach().to(self.vectors)
+        self.ids[rows] = ids.to(self.ids)
+        self.cursor.fill_((start + len(keys)) % size)
+
+    def same_image(self, ids: Tensor) -> Tensor:
+        """(N, size): True where a row of the queue came from the very image."""
+        return ids.to(self.ids)[:, None] == self.ids[None, :]

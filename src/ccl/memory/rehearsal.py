@@ -1,0 +1,76 @@
+"""The rehearsal memory: the few images of the past that are kept, themselves and nothing else."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ccl.data.sources import EncodedSource, ImageSource
+
+
+class RehearsalMemory:
+    """Encoded images with id, step, cluster and score; it owns copies, so the old data may be deleted."""
+
+    def __init__(self) -> None:
+        self.files: list[bytes] = []
+        self.ids = torch.zeros(0, dtype=torch.long)  # (M,)
+        self.steps = torch.zeros(0, dtype=torch.long)  # (M,): the step an image came from, counted from 0
+        self.clusters = torch.zeros(0, dtype=torch.long)  # (M,)
+        self.scores = torch.zeros(0)  # (M,): the view variance, or nan where the draw was random
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def add(self, source: ImageSource, positions: Tensor, step: int, clusters: Tensor, scores: Tensor) -> None:
+        """Keep the images at these positions of the source; an image may be kept more than once."""
+        self.files += [source.encoded(position) for position in positions.tolist()]
+        self.ids = torch.cat([self.ids, source.ids[positions]])
+        self.steps = torch.cat([self.steps, torch.full((len(positions),), step)])
+        self.clusters = torch.cat([self.clusters, clusters.to(torch.long)])
+        self.scores = torch.cat([self.scores, scores.to(torch.float32)])
+
+    def source_like(self, current: ImageSource) -> ImageSource:
+        """The kept images in the form of the current step's: one tensor beside a tensor, encoded beside files."""
+        kept = EncodedSource(self.files, self.ids)
+        return kept.decoded(current.image_size) or kept if current.image_size else kept
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All of it as plain tensors; the files lie end to end in one."""
+        return {
+            "bytes": torch.frombuffer(bytearray(b"".join(self.files)), dtype=torch.uint8)
+            if self.files
+            else torch.zeros(0, dtype=torch.uint8),
+            "lengths": torch.tensor([len(file) for file in self.files], dtype=torch.long),
+            "ids": self.ids,
+            "steps": self.steps,
+            "clusters": self.clusters,
+            "scores": self.scores,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Become what `state_dict` described."""
+        whole = state["bytes"].numpy().tobytes()
+        ends = state["lengths"].cumsum(0).tolist()
+        starts = [0, *ends[:-1]]
+        self.files = [whole[start:end] for start, end in zip(starts, ends, strict=False)]
+        self.ids, self.steps = state["ids"], state["steps"]
+        self.clusters, self.scores = state["clusters"], state["scores"]
+
+    def write(self, folder: Path) -> None:
+        """The images as files one can look at, and `index.csv` with what is known of each."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "index.csv").open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["file", "id", "step", "cluster", "score"])
+            for number, content in enumerate(self.files):
+                name = f"{number:06d}{_suffix(content)}"
+                (folder / name).write_bytes(content)
+                about = [int(self.ids[number]), int(self.steps[number]) + 1, int(self.clusters[number])]
+                table.writerow([name, *about, float(self.scores[number])])
+
+
+def _suffix(content: bytes) -> str:
+    known = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"RIFF": ".webp", b"GIF8": ".gif", b"BM": ".bmp"}
+    return next((suffix for magic, suffix in known.items() if content.startswith(magic)), ".img")

@@ -1,0 +1,72 @@
+"""Which images of a finished step are kept: a random draw, or K-Means and the lowest variance over views.
+
+Formulas only: embeddings in, positions out. Embedding the images is the learner's.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ccl.seeding import generator, hashed
+
+MINI_BATCH_FROM = 50_000  # images from which K-Means works in mini-batches, in bounded time and memory
+
+
+def view_variance(view_embeddings: Tensor) -> Tensor:
+    """Unbiased variance over the views of an image, summed over dimensions: (N, V, D) -> (N,). Paper: §Rehearsal."""
+    variance: Tensor = torch.var(view_embeddings.float(), dim=1, correction=1)  # (N, D)
+    return variance.sum(dim=1)
+
+
+def distance_to_mean(view_embeddings: Tensor) -> Tensor:
+    """Mean distance of the views to their renormalised mean: (N, V, D) -> (N,). The authors' code scores so."""
+    views = view_embeddings.float()
+    centre = F.normalize(views.mean(dim=1, keepdim=True), dim=2)  # (N, 1, D)
+    distance: Tensor = torch.linalg.vector_norm(views - centre, dim=2)  # (N, V)
+    return distance.mean(dim=1)
+
+
+def lowest_scores(scores: Tensor, clusters: Tensor, per_cluster: int, top_up: bool = True) -> Tensor:
+    """Positions of the `per_cluster` lowest scores in each cluster, ascending; ties go to the earlier image.
+
+    A cluster with fewer images gives all it has; with `top_up` the budget is then filled with the lowest scores left.
+    """
+    order = torch.argsort(scores, stable=True)  # (N,)
+    taken = torch.zeros(len(scores), dtype=torch.bool)
+    distinct = torch.unique(clusters)
+    for cluster in distinct:
+        taken[order[clusters[order] == cluster][:per_cluster]] = True
+    if top_up:
+        missing = min(per_cluster * len(distinct), len(scores)) - int(taken.sum())
+        left = order[~taken[order]]
+        taken[left[:missing]] = True
+    return torch.nonzero(taken).flatten()
+
+
+def lowest_view_variance(view_embeddings: Tensor, clusters: Tensor, per_cluster: int) -> Tensor:
+    """Sorted positions of the best-learned images: the lowest view variance in each cluster. Paper: §Rehearsal."""
+    return lowest_scores(view_variance(view_embeddings), clusters, per_cluster)
+
+
+def group(embeddings: Tensor, num_clusters: int, *context: int | str) -> Tensor:
+    """K-Means of the rows: (N, D) -> cluster numbers (N,); a pure function of the embeddings and the context."""
+    from sklearn.cluster import KMeans, MiniBatchKMeans  # late: it takes a second to import
+
+    if num_clusters > len(embeddings):
+        raise ValueError(f"{num_clusters} clusters need as many images, there are {len(embeddings)}")
+    rows = embeddings.float().cpu().numpy().astype(np.float64)
+    seed = hashed(*context, "k-means") % 2**32
+    if len(rows) >= MINI_BATCH_FROM:
+        model = MiniBatchKMeans(num_clusters, random_state=seed, n_init=3, batch_size=8192)
+    else:
+        model = KMeans(num_clusters, random_state=seed, n_init=4)
+    return torch.from_numpy(model.fit_predict(rows).astype(np.int64))
+
+
+def random_draw(num_images: int, count: int, *context: int | str, replacement: bool = False) -> Tensor:
+    """Sorted positions of `count` images (all, if there are fewer) drawn at random."""
+    draw = generator(*context, "draw")
+    if replacement:
+        return torch.randint(num_images, (count,), generator=draw).sort().values
+    return torch.randperm(num_images, generator=draw)[:count].sort().values

@@ -1,0 +1,128 @@
+"""A run folder's small files: settings, protocol, status, metric rows and accuracies, written and read in one place."""
+
+import json
+import math
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ccl.errors import UserError
+from ccl.evaluation import AccuracyMatrix
+from ccl.loading import dump_settings, load_settings
+from ccl.settings import Settings
+
+SETTINGS, PROTOCOL, STATUS, METRICS, ACCURACY = (
+    "settings.yaml",
+    "protocol.json",
+    "status.json",
+    "metrics.jsonl",
+    "accuracy.csv",
+)
+
+
+class RunLog:
+    """Writes a run's rows as it goes; also an observer of the loop that sums up each epoch."""
+
+    def __init__(self, folder: Path, settings: Settings, protocol: Mapping[str, Any]) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SETTINGS).write_text(dump_settings(settings), encoding="utf-8")
+        (folder / PROTOCOL).write_text(json.dumps(protocol, indent=2, ensure_ascii=False), encoding="utf-8")
+        self.started = time.time()
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+        self._num_images = 0
+        self._epoch_started = time.perf_counter()
+        self.status("running")
+
+    def status(self, state: str, **about: Any) -> None:
+        """Replace status.json: what the run is doing now, and who does it."""
+        holder = {"pid": os.getpid(), "host": socket.gethostname()}
+        times = {"started": self.started, "updated": time.time()}
+        _replace(self.folder / STATUS, json.dumps({"state": state, **about, **holder, **times}, indent=2))
+
+    def row(self, kind: str, **values: Any) -> None:
+        """Append one line to metrics.jsonl."""
+        with (self.folder / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, **values}) + "\n")
+
+    def accuracy(self, matrix: AccuracyMatrix) -> None:
+        """Replace accuracy.csv."""
+        matrix.to_csv(self.folder / ACCURACY)
+
+    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None:
+        self._restart()
+        self.row("step", step=step + 1, num_new=num_new, num_old=num_old, batches_per_epoch=batches_per_epoch)
+
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None:
+        self._num_images += num_images
+        for name, value in losses.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value * num_images
+            self._counts[name] = self._counts.get(name, 0) + num_images
+
+    def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
+        means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        seconds = time.perf_counter() - self._epoch_started
+        about = {"step": step + 1, "epoch": epoch + 1, "learning_rate": learning_rate, "losses": means}
+        self.row("epoch", **about, num_images=self._num_images, seconds=round(seconds, 3))
+        self.status("running", step=step + 1, epoch=epoch + 1)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._sums, self._counts, self._num_images = {}, {}, 0
+        self._epoch_started = time.perf_counter()
+
+
+def _replace(path: Path, text: str) -> None:
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)  # a reader never meets half a file
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run folder tells, read back."""
+
+    folder: Path
+    settings: Settings
+    protocol: dict[str, Any]
+    status: dict[str, Any]
+    rows: list[dict[str, Any]]  # of metrics.jsonl
+    accuracy: AccuracyMatrix | None  # None before the first probe
+
+    @property
+    def step_names(self) -> list[str]:
+        return [str(step["name"]) for step in self.protocol["steps"]]
+
+    @property
+    def final_accuracy(self) -> float:
+        """The all-class probe after the last step; nan before."""
+        return math.nan if self.accuracy is None else float(self.accuracy.all_class_total[-1])
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in training epochs."""
+        return sum(float(row["seconds"]) for row in self.rows if row["kind"] == "epoch")
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read a run folder; raises UserError in one line where it is none."""
+    if not (folder / SETTINGS).is_file():
+        raise UserError(f"{folder} is no run folder: it has no {SETTINGS}")
+    try:
+        accuracy = folder / ACCURACY
+        lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).exists() else []
+        return RunRecord(
+            folder=folder,
+            settings=load_settings(str(folder / SETTINGS)),
+            protocol=json.loads((folder / PROTOCOL).read_text(encoding="utf-8")),
+            status=json.loads((folder / STATUS).read_text(encoding="utf-8")),
+            rows=[json.loads(line) for line in lines],
+            accuracy=AccuracyMatrix.from_csv(accuracy) if accuracy.exists() else None,
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: can't be read as a run folder: {error}") from error

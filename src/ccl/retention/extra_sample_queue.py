@@ -1,0 +1,46 @@
+"""The extra sample queue: keep new images away from the place of the old."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ccl.losses import info_nce
+from ccl.memory import FeatureQueue
+from ccl.retention.lesson import Lesson
+
+
+class ExtraSampleQueue(nn.Module):
+    """A small queue of old images' keys only; every query, old or new, is contrasted with its own key against it.
+
+    Paper: §Extra Sample Queue.
+    """
+
+    name = "extra_sample_queue"
+    plain_images: Literal["none", "old", "batch"] = "none"
+
+    def __init__(
+        self, size: int, dim: int, *, temperature: float, mask_same_image: bool = False, seed: int = 0
+    ) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.mask_same_image = mask_same_image
+        self.queue = FeatureQueue(size, dim, seed + 1)  # not the same random start as the objective's queue
+
+    def begin_step(self, encoder: nn.Module) -> None:
+        """The queue goes on."""
+
+    def loss(self, lesson: Lesson) -> Tensor | None:
+        negatives = self.queue.vectors  # (K, D)
+        ignore = self.queue.same_image(lesson.batch.ids) if self.mask_same_image else None  # (N, K)
+        pairs = lesson.contrast.pairs
+        losses = [info_nce(query, key, negatives, self.temperature, ignore) for query, key in pairs]
+        return torch.stack(losses).mean()
+
+    def after_update(self, lesson: Lesson) -> None:
+        # In the first step every image will soon be old: its latest keys are the queue's first fill.
+        chosen = lesson.is_old if lesson.has_past else torch.ones_like(lesson.is_old)
+        self.queue.push(lesson.contrast.keys[chosen.to(lesson.contrast.keys.device)], lesson.batch.ids[chosen])
+
+    def end_epoch(self, encoder: nn.Module) -> None:
+        """Nothing follows."""

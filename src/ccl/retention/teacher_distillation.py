@@ -1,0 +1,63 @@
+"""Self-supervised distillation from a momentum teacher, on the old images of a batch."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ccl.encoders import Encoder, MomentumEncoder
+from ccl.losses import similarity_distillation
+from ccl.retention.lesson import Lesson
+
+
+class TeacherDistillation(nn.Module):
+    """The teacher is the student as it was when the step began, and follows it once an epoch. Paper: eqs. 3 and 4.
+
+    `rows` says which embeddings stand in the rows of the similarity matrix: those of the "plain" images (paper) or of
+    the augmented "view" (authors' code). `plain_images` "old" embeds the old images of the batch in the student's one
+    forward; "batch" embeds the whole batch in a forward of its own, as the authors' code does.
+    """
+
+    name = "distillation"
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        momentum: float,
+        student_temperature: float,
+        teacher_temperature: float,
+        rows: Literal["plain", "view"] = "plain",
+        reduction: Literal["mean", "sum"] = "mean",
+        plain_images: Literal["old", "batch"] = "old",
+    ) -> None:
+        super().__init__()
+        self.student_temperature = student_temperature
+        self.teacher_temperature = teacher_temperature
+        self.rows = rows
+        self.reduction = reduction
+        self.plain_images: Literal["none", "old", "batch"] = plain_images
+        self.teacher = MomentumEncoder(encoder, momentum)
+
+    def begin_step(self, encoder: nn.Module) -> None:
+        self.teacher.reset(encoder)
+
+    def loss(self, lesson: Lesson) -> Tensor | None:
+        num_old = len(lesson.plain)
+        if num_old < 2:  # the similarities of one image to itself alone are always 1
+            return None
+        is_old = lesson.is_old.to(lesson.plain.device)
+        old_views = lesson.batch.views[0][is_old]  # (M, 3, S, S)
+        taught_plain, taught_view = self.teacher(torch.cat([lesson.plain, old_views])).chunk(2)  # (M, D) each
+        student_view = lesson.contrast.query[is_old]  # (M, D): already computed for the contrast
+        student, taught = (lesson.student_plain, student_view), (taught_plain, taught_view)
+        if self.rows == "view":
+            student, taught = student[::-1], taught[::-1]
+        loss = similarity_distillation(*student, *taught, self.student_temperature, self.teacher_temperature)
+        return loss * num_old if self.reduction == "sum" else loss
+
+    def after_update(self, lesson: Lesson) -> None:
+        """The teacher moves once an epoch."""
+
+    def end_epoch(self, encoder: nn.Module) -> None:
+        self.teacher.follow(encoder)

@@ -1,0 +1,188 @@
+"""Strict settings: what a run may be told, with the paper's values for CIFAR-100 as defaults. No torch in here.
+
+Settings stop at the edge: builders read them and pass plain keyword arguments; no part keeps a settings object.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from ccl.errors import did_you_mean
+from ccl.strategies import STRATEGIES
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Weight = Annotated[float, Field(ge=0.0)]
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """A group of settings: unknown keys and wrong types are errors, and nothing changes once it is made."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class DataSettings(Section):
+    """Where images come from."""
+
+    root: str | None = None  # None: CCL_DATA, else ./data
+    download: bool = False
+    stream: Literal["auto", "class", "domain"] = "auto"  # auto: domain for several datasets, class for one
+    resize: Count | None = None  # bring every image to this side once and keep all in memory
+    classes: Count | str | list[str] | None = None  # the first so many, a file of names, or names
+    images_per_class: Count | None = None
+    workers: CountOrZero = 2  # processes that decode files; in-memory sets need none
+
+
+class ViewSettings(Section):
+    """How an image is seen; None leaves the recipe's own value."""
+
+    recipe: Literal["moco_cifar", "moco_imagenet", "simclr", "insdisc", "plain"] = "moco_cifar"
+    size: Count | None = None
+    min_scale: Share | None = None
+    flip: Share | None = None
+    grey_probability: Share | None = None
+    jitter_probability: Share | None = None
+    hue: Annotated[float, Field(ge=0.0, le=0.5)] | None = None
+    blur_probability: Share | None = None
+
+
+class EncoderSettings(Section):
+    """What reads it."""
+
+    backbone: Literal["resnet18", "resnet34", "resnet50", "convnet"] = "resnet18"
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    width: Count | None = None  # None: the published one
+    head: Literal["mlp", "linear"] = "mlp"
+    dim: Count = 128
+    batch_norm_groups: Count = 8
+
+
+class OptimizerSettings(Section):
+    """SGD, restarted each step."""
+
+    learning_rate: Positive = 0.06
+    momentum: Share = 0.9
+    weight_decay: Weight = 5e-4
+    schedule: Literal["cosine", "constant"] = "cosine"
+    carry_momentum: bool = False  # authors' code: true
+
+
+class MoCoSettings(Section):
+    """MoCo v2."""
+
+    queue_size: Count = 4096
+    key_momentum: Share = 0.99
+    reset_key_encoder: bool = False  # authors' code: true
+    mask_same_image: bool = False
+
+
+class InsDiscSettings(Section):
+    """InsDisc."""
+
+    num_noise: Count | None = None  # None: the exact softmax over the bank; InsDisc on ImageNet: 4096
+    bank_momentum: Share = 0.5
+    proximal: Weight = 0.0
+
+
+class MemorySettings(Section):
+    """What is kept of each step."""
+
+    per_cluster: CountOrZero = 20
+    clusters: Count | None = None  # None: the number of classes in the step
+    selection: Literal["random", "view_variance"] | None = None  # None: the strategy's own
+    num_views: Annotated[int, Field(ge=2)] = 6
+    include_plain: bool = False  # authors' code: true
+    score: Literal["variance", "distance_to_mean"] = "variance"  # authors' code: distance_to_mean
+    top_up: bool = True  # authors' code: false
+    replacement: bool = False  # authors' code: true
+
+
+class DistillationSettings(Section):
+    """The momentum teacher."""
+
+    momentum: Share = 0.996
+    student_temperature: Positive | None = None  # None: the objective's; authors' code: 0.07
+    teacher_temperature: Positive | None = None  # None: the student's; authors' code: 0.04
+    rows: Literal["plain", "view"] = "plain"  # authors' code: view
+    reduction: Literal["mean", "sum"] = "mean"
+    plain_images: Literal["old", "batch"] = "old"  # authors' code: batch
+
+
+class QueueSettings(Section):
+    """The extra sample queue."""
+
+    size: Count = 128  # authors' code: 256
+    mask_same_image: bool = False
+
+
+class WeightSettings(Section):
+    """Weights of the loss terms from the second step on, where a strategy has parts that keep the past."""
+
+    contrast: Weight = 0.9  # authors' code: 1.0
+    extra_sample_queue: Weight = 0.1
+    distillation: Weight = 0.1
+
+
+class ProbeSettings(Section):
+    """How accuracy is measured."""
+
+    after: Literal["each", "last", "never"] = "each"  # after which steps a row of the accuracy matrix is written
+    paper_protocol: bool = False  # also SGD with lr 30 for 100 epochs, after the last step
+
+
+class Settings(Section):
+    """All settings of a run."""
+
+    dataset: list[str] = ["cifar100"]  # several, joined by commas on the command line: a domain-incremental stream
+    strategy: str = "ccl"
+    objective: Literal["moco_v2", "simclr", "insdisc"] = "moco_v2"
+    steps: Count | None = None  # None: as many as datasets, or 5 for a class-incremental stream
+    epochs: Count = 200  # per step
+    batch_size: Count = 512
+    temperature: Positive = 0.1
+    seed: CountOrZero = 0
+    device: str = "auto"
+    threads: Count | None = None  # None: as torch finds them
+    data: DataSettings = DataSettings()
+    views: ViewSettings = ViewSettings()
+    encoder: EncoderSettings = EncoderSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    moco_v2: MoCoSettings = MoCoSettings()
+    insdisc: InsDiscSettings = InsDiscSettings()
+    memory: MemorySettings = MemorySettings()
+    distillation: DistillationSettings = DistillationSettings()
+    extra_sample_queue: QueueSettings = QueueSettings()
+    weights: WeightSettings = WeightSettings()
+    probe: ProbeSettings = ProbeSettings()
+
+    @field_validator("dataset", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("strategy")
+    @classmethod
+    def _known_strategy(cls, value: str) -> str:
+        if value not in STRATEGIES:
+            raise ValueError(f"unknown strategy {value!r}{did_you_mean(value, STRATEGIES)}")
+        return value
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, value: str) -> str:
+        if value.split(":")[0] not in ("auto", "cpu", "cuda", "mps"):
+            raise ValueError("a device is auto, cpu, cuda, cuda:1 or mps")
+        return value
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Settings":
+        if self.batch_size % self.encoder.batch_norm_groups:
+            groups = self.encoder.batch_norm_groups
+            nearest = max(groups, round(self.batch_size / groups) * groups)
+            raise ValueError(
+                f"batch_size {self.batch_size} can't be split in {groups} encoder.batch_norm_groups; "
+                f"nearest valid value: {nearest}"
+            )
+        return self

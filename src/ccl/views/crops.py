@@ -1,0 +1,90 @@
+"""Which part of an image is seen, and crop, flip and resize as one batched resampling.
+
+H, W: the images' size; S: the side of the view. A box is (left, top, width, height) in pixels.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ccl.views.recipes import Recipe
+
+NUM_ATTEMPTS = 10
+NUM_BOX_DRAWS = 2 * NUM_ATTEMPTS + 2  # area and ratio of each attempt, then one place
+
+
+def random_boxes(recipe: Recipe, heights: Tensor, widths: Tensor, uniforms: Tensor) -> Tensor:
+    """Boxes (N, 4) of whole pixels as RandomResizedCrop draws them, from numbers (N, NUM_BOX_DRAWS) in [0, 1)."""
+    # In double precision: rounding to pixels then can't depend on how a batch is vectorised.
+    height, width = heights.double(), widths.double()  # (N,)
+    draws = uniforms.double()  # (N, K)
+    scale = recipe.min_scale + (recipe.max_scale - recipe.min_scale) * draws[:, :NUM_ATTEMPTS]
+    low, high = math.log(recipe.min_ratio), math.log(recipe.max_ratio)
+    ratio = torch.exp(low + (high - low) * draws[:, NUM_ATTEMPTS : 2 * NUM_ATTEMPTS])
+    area = scale * (height * width)[:, None]
+    box_widths = torch.sqrt(area * ratio).round()  # (N, attempts)
+    box_heights = torch.sqrt(area / ratio).round()
+    fits = (
+        (box_widths >= 1) & (box_widths <= width[:, None]) & (box_heights >= 1) & (box_heights <= height[:, None])
+    )  # (N, attempts)
+    first = fits.int().argmax(1, keepdim=True)  # (N, 1); the first of equal maxima
+    found = fits.any(1)  # (N,)
+    fallback_width, fallback_height = _nearest_ratio(recipe, height, width)
+    box_width = torch.where(found, box_widths.gather(1, first)[:, 0], fallback_width)
+    box_height = torch.where(found, box_heights.gather(1, first)[:, 0], fallback_height)
+    free_x, free_y = width - box_width, height - box_height
+    place_x, place_y = draws[:, -2], draws[:, -1]
+    left = torch.where(found, (place_x * (free_x + 1)).floor(), (free_x / 2).floor())
+    top = torch.where(found, (place_y * (free_y + 1)).floor(), (free_y / 2).floor())
+    return torch.stack([left, top, box_width, box_height], 1).float()
+
+
+def _nearest_ratio(recipe: Recipe, height: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+    """Width and height of the largest box with an allowed ratio: what is taken where no attempt fits."""
+    # Differs: torchvision may round a side to 0 in an image one pixel thin.
+    box_width = torch.minimum(width, (height * recipe.max_ratio).round().clamp(min=1))
+    box_height = torch.minimum(height, (width / recipe.min_ratio).round().clamp(min=1))
+    return box_width, box_height
+
+
+def plain_boxes(recipe: Recipe, heights: Tensor, widths: Tensor) -> Tensor:
+    """Boxes (N, 4): the centre square of `plain_fraction` of the shorter side; a square image whole where that is 1."""
+    side = (torch.minimum(heights, widths).double() * recipe.plain_fraction).round().clamp(min=1)  # (N,)
+    left, top = ((widths - side) / 2).floor(), ((heights - side) / 2).floor()
+    return torch.stack([left, top, side, side], 1).float()
+
+
+def crop_resize(images: Tensor, boxes: Tensor, flip: Tensor, size: int) -> Tensor:
+    """Each image's box, mirrored where `flip`, resized to (N, 3, S, S) float; uint8 comes out in 0 … 1.
+
+    Images (N, 3, H, W), boxes (N, 4), flip (N,) bool, all on one device. Bilinear and anti-aliased with Pillow's
+    weights: the same as crop, then `resize` with BILINEAR.
+    """
+    num_images, _, height, width = images.shape
+    unit = 1 / 255 if images.dtype == torch.uint8 else 1.0
+    whole = torch.tensor([0, 0, width, height], device=boxes.device)
+    if height == width == size and bool((boxes == whole).all()) and not bool(flip.any()):
+        return images.float() * unit  # bit for bit what the weights below would give
+    no_flip = torch.zeros_like(flip)
+    across = _weights(boxes[:, 0], boxes[:, 2], flip, width, size)  # (N, S, W)
+    down = _weights(boxes[:, 1], boxes[:, 3], no_flip, height, size) * unit  # (N, S, H)
+    rows = images.float().reshape(num_images, 3 * height, width)
+    narrow = torch.bmm(rows, across.transpose(1, 2)).view(num_images, 3, height, size)
+    return torch.matmul(down[:, None], narrow)  # (N, 3, S, S)
+
+
+def _weights(start: Tensor, length: Tensor, reverse: Tensor, num_pixels: int, size: int) -> Tensor:
+    """What each pixel of a line gives to each pixel of its resized, perhaps mirrored box: (N, size, num_pixels)."""
+    scale = (length / size)[:, None]  # (N, 1)
+    steps = torch.arange(size, device=start.device, dtype=torch.float32) + 0.5  # (S,)
+    steps = torch.where(reverse[:, None], size - steps, steps)  # (N, S)
+    centres = start[:, None] + steps * scale  # (N, S)
+    pixels = torch.arange(num_pixels, device=start.device, dtype=torch.float32) + 0.5  # (W,)
+    # A triangle one source pixel wide on each side, and wider where the box shrinks: that is the anti-aliasing.
+    reach = scale.clamp(min=1)[:, :, None]  # (N, 1, 1)
+    weights = (pixels - centres[:, :, None]).abs_().div_(-reach).add_(1)  # (N, S, W)
+    inside = (pixels > start[:, None]) & (pixels < (start + length)[:, None])  # (N, W)
+    # Pixels outside the box give nothing, as if it had been cut out first; the rest share the sum of 1.
+    weights = torch.minimum(weights, inside[:, None].float()).clamp_(min=0)
+    return weights.div_(weights.sum(2, keepdim=True))

@@ -1,0 +1,251 @@
+"""CIFAR's layout: reading real and made-up files, refusing hostile ones, and fetching archives."""
+
+import functools
+import hashlib
+import http.server
+import io
+import os
+import pickle
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ccl.data import ArraySource, load_dataset
+from ccl.data.cifar import LAYOUTS, Layout, load_plain_pickle, read
+from ccl.data.downloads import fetch_archive
+from ccl.errors import UserError
+
+
+def _real_root(folder: str) -> Path:
+    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    root = Path(os.environ.get("CCL_DATA") or beside)
+    if not (root / folder).is_dir():
+        pytest.skip(f"{folder} is not below CCL_DATA")
+    return root
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def _fake_members() -> dict[str, bytes]:
+    """Image n: red all n, green all 50 + n, but for its second pixel in red, which is 200."""
+    data = np.zeros((3, 3, 32, 32), dtype=np.uint8)
+    data[:, 0] = np.arange(3)[:, None, None]
+    data[:, 1] = 50 + np.arange(3)[:, None, None]
+    data[:, 0, 0, 1] = 200
+    part = {"data": data.reshape(3, -1), "fine_labels": [1, 0, 1], "coarse_labels": [0, 0, 0]}
+    names = {"fine_label_names": ["ant", "bee"]}
+    return {"train": pickle.dumps(part, 4), "test": pickle.dumps(part, 4), "meta": pickle.dumps(names, 4)}
+
+
+def _fake_layout(members: dict[str, bytes]) -> Layout:
+    return replace(LAYOUTS["cifar100"], members={name: _md5(content) for name, content in members.items()})
+
+
+def _write(root: Path, members: dict[str, bytes]) -> None:
+    (root / "cifar-100-python").mkdir()
+    for name, content in members.items():
+        (root / "cifar-100-python" / name).write_bytes(content)
+
+
+def test_made_up_files_are_read_pixel_for_pixel(tmp_path: Path) -> None:
+    members = _fake_members()
+    _write(tmp_path, members)
+    dataset = read(_fake_layout(members), tmp_path)
+    assert dataset.class_names == ("ant", "bee")
+    assert dataset.train_labels is not None
+    assert dataset.train_labels.tolist() == [1, 0, 1]
+    assert [dataset.train.picture(2).getpixel(at) for at in ((0, 0), (1, 0), (0, 1))] == [
+        (2, 52, 0),
+        (200, 52, 0),
+        (2, 52, 0),
+    ]
+
+
+@pytest.mark.needs_data
+def test_real_cifar100() -> None:
+    dataset = load_dataset("cifar100", _real_root("cifar-100-python"))
+    assert (len(dataset.train), len(dataset.test or [])) == (50_000, 10_000)
+    assert dataset.class_names[:2] == ("apple", "aquarium_fish")
+    assert dataset.class_names[99] == "worm"
+    assert dataset.train_labels is not None
+    assert torch.bincount(dataset.train_labels).tolist() == [500] * 100
+    assert dataset.train_labels[:4].tolist() == [19, 29, 0, 11]
+    assert isinstance(dataset.train, ArraySource)
+    means = dataset.train.images.float().mean(dim=(0, 2, 3)) / 255
+    assert torch.allclose(means, torch.tensor([0.5071, 0.4866, 0.4409]), atol=1e-3)  # the field's well-known values
+
+
+@pytest.mark.needs_data
+def test_real_cifar100_narrowed() -> None:
+    root = _real_root("cifar-100-python")
+    small = load_dataset("cifar100", root, classes=["worm", "apple"], images_per_class=7, resize=16)
+    assert small.class_names == ("apple", "worm")
+    assert small.train.image_size == (16, 16)
+    assert small.train_labels is not None
+    assert torch.bincount(small.train_labels).tolist() == [7, 7]
+    assert len(small.test or []) == 200
+
+
+def test_a_changed_file_is_refused(tmp_path: Path) -> None:
+    members = _fake_members()
+    layout = _fake_layout(members)
+    _write(tmp_path, members | {"test": members["test"] + b" "})
+    with pytest.raises(UserError, match="test is not the official file"):
+        read(layout, tmp_path)
+
+
+class _Hostile:
+    def __init__(self, function: object, *arguments: object) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> object:
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_hostile_pickle_does_not_run(tmp_path: Path, protocol: int) -> None:
+    canary = tmp_path / "canary"
+    for number, hostile in enumerate([_Hostile(os.mkdir, str(canary)), _Hostile(eval, f"open({str(canary)!r}, 'w')")]):
+        path = tmp_path / f"hostile{number}"
+        path.write_bytes(pickle.dumps({"data": hostile}, protocol))
+        with pytest.raises(UserError, match="can't be read safely: it asks for"):
+            load_plain_pickle(path)
+        assert not canary.exists()
+    pickle.Unpickler(io.BytesIO((tmp_path / "hostile0").read_bytes())).load()
+    assert canary.exists()  # the bait is real: Python's own unpickler takes it
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps({"data": np.array([print, len], dtype=object)}, 4),
+        pickle.dumps({"data": np.arange(3.0)}, 4),
+        pickle.dumps({"data": np.zeros(3, dtype=np.int8)}, 4),
+        pickle.dumps({"data": np.zeros(2, dtype="u1,O")}, 4),
+        pickle.dumps([1, 2], 4),
+        b"cnumpy\nndarray\n(dS'x'\nI1\nsb.",  # sets attributes of what is allowed
+        b"cnumpy.core.multiarray\n_reconstruct\n(dS'x'\nI1\nsb.",
+        b"Pabc\n.",
+        pickle.dumps({"data": b"x" * 100}, 4)[:40],
+        b"",
+        b"<html>",
+    ],
+)
+def test_anything_but_plain_content_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        load_plain_pickle(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", [{"data": [1]}, {"data": np.zeros((2, 9), np.uint8), "fine_labels": [0, 0]}, {}])
+def test_plain_content_of_the_wrong_shape_is_refused(tmp_path: Path, part: dict[str, object]) -> None:
+    members = _fake_members() | {"train": pickle.dumps(part, 4)}
+    _write(tmp_path, members)
+    with pytest.raises(UserError, match="does not hold images"):
+        read(_fake_layout(members), tmp_path)
+
+
+def _archive(path: Path, members: dict[str, bytes], extra: tuple[tarfile.TarInfo, ...] = ()) -> str:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(f"cifar-100-python/{name}")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+        for info in extra:  # last, so that they would win over the real ones
+            tar.addfile(info, io.BytesIO(b"x" * info.size))
+    return _md5(path.read_bytes())
+
+
+def _evil(name: str, *, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    if link:
+        info.type, info.linkname = tarfile.SYMTYPE, link
+    else:
+        info.size = 5
+    return info
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    (tmp_path / "served").mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(tmp_path / "served"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}/a.tar.gz"
+        running.shutdown()
+
+
+def _everything_below(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def test_an_archive_is_fetched_checked_and_only_its_known_members_are_written(tmp_path: Path, server: str) -> None:
+    members = _fake_members()
+    evil = (
+        _evil("../escaped"),
+        _evil("/escaped"),
+        _evil("cifar-100-python/../../train"),
+        _evil("cifar-100-python/extra"),
+        _evil("other/meta"),
+        _evil("cifar-100-python/test", link="../../escaped"),
+    )
+    archive_md5 = _archive(tmp_path / "served" / "a.tar.gz", members, evil)
+    heard: list[tuple[int, int]] = []
+    root = tmp_path / "deep" / "root"
+    layout = _fake_layout(members)
+    fetch_archive(server, archive_md5, root, layout.folder, layout.members, lambda *now: heard.append(now))
+    assert _everything_below(root) == [f"cifar-100-python/{name}" for name in ("meta", "test", "train")]
+    assert {name: (root / "cifar-100-python" / name).read_bytes() for name in members} == members
+    size = (tmp_path / "served" / "a.tar.gz").stat().st_size
+    assert heard[-1] == (size, size)
+    assert not (tmp_path / "escaped").exists()
+    assert not (tmp_path / "deep" / "escaped").exists()
+
+
+def test_nothing_is_left_behind_when_the_download_fails(tmp_path: Path, server: str) -> None:
+    layout = _fake_layout(_fake_members())
+    root = tmp_path / "root"
+    fetch = functools.partial(fetch_archive, root=root, folder=layout.folder, members=layout.members)
+    with pytest.raises(UserError, match="404"):
+        fetch(server, "0" * 32)
+    with pytest.raises(UserError, match="can't download"):
+        fetch((tmp_path / "absent").as_uri(), "0" * 32)
+    served = tmp_path / "served" / "a.tar.gz"
+    _archive(served, _fake_members())
+    with pytest.raises(UserError, match="has md5"):
+        fetch(server, "0" * 32)
+    with pytest.raises(UserError, match="lacks cifar-100-python/test"):
+        fetch(server, _archive(served, {"train": b"x", "meta": b"y"}))
+    served.write_bytes(b"no archive")
+    with pytest.raises(UserError, match="can't download"):
+        fetch(server, _md5(b"no archive"))
+    assert list(root.iterdir()) == []
+
+
+def test_load_dataset_downloads_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = _fake_members()
+    archive_md5 = _archive(tmp_path / "a.tar.gz", members)
+    layout = replace(_fake_layout(members), url=(tmp_path / "a.tar.gz").as_uri(), archive_md5=archive_md5)
+    monkeypatch.setitem(LAYOUTS, "cifar100", layout)
+    root = tmp_path / "root"
+    with pytest.raises(UserError, match="pass --download"):
+        load_dataset("cifar100", root)
+    assert not root.exists()
+    assert len(load_dataset("cifar100", root, download=True).train) == 3
+    (tmp_path / "a.tar.gz").unlink()
+    assert len(load_dataset("cifar100", root, download=True).train) == 3  # present: not fetched again

@@ -1,0 +1,100 @@
+"""Files of every kind become upright RGB of the right values, or a reason why not."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ccl.data import decoding
+from ccl.data.decoding import BadImageError, decode, encode_png
+
+
+def _file(image: Image.Image, format_name: str, **options: object) -> io.BytesIO:
+    buffer = io.BytesIO()
+    image.save(buffer, format=format_name, **options)  # type: ignore[arg-type]
+    buffer.seek(0)
+    return buffer
+
+
+def _palette() -> Image.Image:
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette([0, 0, 0, 10, 20, 30])
+    return image
+
+
+def _deep(value: int) -> Image.Image:
+    return Image.fromarray(np.full((4, 4), value, dtype=np.uint16))
+
+
+def _float(value: float) -> Image.Image:
+    return Image.fromarray(np.full((4, 4), value, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("image", "format_name", "options", "expected"),
+    [
+        (_palette(), "PNG", {}, (10, 20, 30)),
+        (_palette(), "PNG", {"transparency": 1}, (255, 255, 255)),
+        (_palette(), "GIF", {"transparency": 1}, (255, 255, 255)),
+        (Image.new("RGBA", (4, 4), (255, 0, 0, 51)), "PNG", {}, (255, 204, 204)),  # a fifth of red on white
+        (Image.new("LA", (4, 4), (0, 128)), "PNG", {}, (127, 127, 127)),
+        (Image.new("L", (4, 4), 77), "JPEG", {}, (77, 77, 77)),
+        (Image.new("1", (4, 4), 1), "PNG", {}, (255, 255, 255)),
+        (Image.new("CMYK", (4, 4), (0, 255, 255, 0)), "JPEG", {"quality": 100}, (255, 0, 0)),
+        (_deep(0x8001), "PNG", {}, (128, 128, 128)),
+        (_deep(0xFFFF), "PNG", {}, (255, 255, 255)),
+        (_deep(0x80), "TIFF", {}, (0, 0, 0)),
+        (_float(0.5), "TIFF", {}, (127, 127, 127)),
+        (_float(200.0), "TIFF", {}, (200, 200, 200)),
+        (_float(25600.0), "TIFF", {}, (100, 100, 100)),
+    ],
+)
+def test_every_mode_becomes_rgb(
+    image: Image.Image, format_name: str, options: dict[str, object], expected: tuple[int, ...]
+) -> None:
+    decoded = decode(_file(image, format_name, **options))
+    assert decoded.mode == "RGB"
+    assert np.abs(np.asarray(decoded, dtype=int)[1, 1] - expected).max() <= 1
+
+
+@pytest.mark.parametrize(("orientation", "corner"), [(1, (0, 0)), (3, (3, 1)), (6, (1, 0)), (8, (0, 3))])
+def test_exif_rotation_is_applied(orientation: int, corner: tuple[int, int]) -> None:
+    image = Image.new("RGB", (4, 2))
+    image.putpixel((0, 0), (255, 255, 255))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    upright = decode(_file(image, "PNG", exif=exif))
+    assert upright.size == ((4, 2) if orientation in (1, 3) else (2, 4))
+    assert upright.getpixel(corner) == (255, 255, 255)
+
+
+def test_the_first_frame_of_an_animation() -> None:
+    frames = [Image.new("RGB", (4, 4), (shade, 0, 0)) for shade in (200, 100)]
+    assert decode(_file(frames[0], "GIF", save_all=True, append_images=frames[1:])).getpixel((0, 0)) == (200, 0, 0)
+
+
+@pytest.mark.parametrize("content", [b"", b"<html></html>", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"])
+def test_what_is_no_image_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a.jpg").write_bytes(content)
+    with pytest.raises(BadImageError):
+        decode(tmp_path / "a.jpg")
+
+
+def test_a_truncated_file_is_refused() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    whole = _file(Image.fromarray(noise), "JPEG").getvalue()
+    with pytest.raises(BadImageError, match="truncated"):
+        decode(io.BytesIO(whole[: len(whole) // 2]))
+
+
+def test_too_many_pixels_are_refused_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 15)
+    with pytest.raises(BadImageError, match="4×4 pixels exceed the limit"):
+        decode(_file(Image.new("RGB", (4, 4)), "PNG"))
+
+
+def test_png_keeps_every_value() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (9, 5, 3), dtype=np.uint8)
+    assert np.array_equal(np.asarray(decode(io.BytesIO(encode_png(Image.fromarray(noise))))), noise)

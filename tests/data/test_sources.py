@@ -1,0 +1,90 @@
+"""One protocol, four forms: the same images must come out of each."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ccl.data import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource
+from ccl.data.sources import chain
+
+NUM = 5
+IDS = torch.tensor([30, 10, 50, 20, 40])
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (NUM, 3, 6, 4), dtype=np.uint8))
+
+
+@pytest.fixture(params=["array", "files", "encoded", "joined", "selected"])
+def source(request: pytest.FixtureRequest, images: torch.Tensor, tmp_path: Path) -> ImageSource:
+    array = ArraySource(images, IDS)
+    if request.param == "files":
+        for position in range(NUM):
+            (tmp_path / f"{position}.png").write_bytes(array.encoded(position))
+        return FileSource([tmp_path / f"{position}.png" for position in range(NUM)], IDS)
+    if request.param == "encoded":
+        return EncodedSource([array.encoded(position) for position in range(NUM)], IDS)
+    if request.param in ("joined", "selected"):
+        empty = torch.tensor([], dtype=torch.int64)
+        joined = JoinedSource([array.subset(empty), array.subset(torch.arange(2)), array.subset(torch.arange(2, NUM))])
+        return joined if request.param == "joined" else joined.subset(torch.arange(NUM))
+    return array
+
+
+def _pixels(source: ImageSource, position: int) -> torch.Tensor:
+    return torch.from_numpy(np.array(source.picture(position))).permute(2, 0, 1)
+
+
+def test_pictures_ids_and_subsets_agree(source: ImageSource, images: torch.Tensor) -> None:
+    assert len(source) == NUM
+    assert source.ids.tolist() == IDS.tolist()
+    for position in range(NUM):
+        assert torch.equal(_pixels(source, position), images[position])
+        again = EncodedSource([source.encoded(position)], torch.tensor([0]))
+        assert torch.equal(_pixels(again, 0), images[position])
+    part = source.subset(torch.tensor([4, 0, 3])).subset(torch.tensor([2, 0]))
+    assert part.ids.tolist() == [20, 40]
+    assert torch.equal(_pixels(part, 0), images[3])
+    assert torch.equal(_pixels(part, 1), images[4])
+
+
+def test_batches_come_in_the_order_asked_for_where_sizes_are_equal(source: ImageSource, images: torch.Tensor) -> None:
+    wanted = torch.tensor([3, 0, 4, 1, 3])
+    if source.image_size is None:
+        with pytest.raises(TypeError):
+            source.read(wanted)
+        return
+    assert source.image_size == (6, 4)
+    assert torch.equal(source.read(wanted), images[wanted])
+
+
+def test_encoded_images_decode_into_one_tensor(images: torch.Tensor) -> None:
+    array = ArraySource(images, IDS)
+    encoded = EncodedSource([array.encoded(position) for position in range(NUM)], IDS)
+    assert encoded.decoded((4, 6)) is None
+    assert encoded.subset(torch.arange(0)).decoded((6, 4)) is None  # type: ignore[attr-defined]
+    decoded = encoded.decoded((6, 4))
+    assert decoded is not None
+    assert torch.equal(decoded.images, images)
+    assert decoded.ids.tolist() == IDS.tolist()
+
+
+def test_chained_sources_keep_their_ids_and_arrays_of_one_size_become_one(images: torch.Tensor) -> None:
+    array = ArraySource(images, IDS)
+    parts = [array.subset(torch.tensor([2])), array.subset(torch.arange(0)), array.subset(torch.tensor([0, 1]))]
+    whole = chain(parts)
+    assert isinstance(whole, ArraySource)
+    assert whole.ids.tolist() == [50, 30, 10]
+    assert torch.equal(whole.images, images[[2, 0, 1]])
+    mixed = chain([*parts, ArraySource(images[:1, :, :3])])
+    assert mixed.image_size is None
+    assert torch.equal(_pixels(mixed, 3), images[0, :, :3])
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(2, 3, 4, 4), torch.zeros(2, 1, 4, 4, dtype=torch.uint8)])
+def test_wrong_arrays_are_refused(wrong: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="must be uint8"):
+        ArraySource(wrong)

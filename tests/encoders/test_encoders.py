@@ -1,0 +1,145 @@
+"""Backbones, split batch norm and momentum copies."""
+
+import pytest
+import torch
+from torch import nn
+
+from ccl.encoders import BACKBONES, MomentumEncoder, ResNet, SplitBatchNorm2d, make_encoder
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("head", ["mlp", "linear"])
+def test_embeddings_have_unit_norm_and_features_their_size(backbone: str, head: str) -> None:
+    encoder = make_encoder(backbone, width=8, dim=16, head=head)
+    images = torch.randn(2, 3, 32, 32)
+    assert encoder(images).norm(dim=1).tolist() == pytest.approx([1.0, 1.0])
+    assert encoder.features(images).shape == (2, encoder.num_features)
+
+
+def test_published_sizes() -> None:
+    """Parameters without the classifier, as torchvision's models have them (11,689,512 − 513,000 and so on)."""
+    counts = {depth: sum(p.numel() for p in ResNet(depth, "imagenet").parameters()) for depth in (18, 34, 50)}
+    assert counts == {18: 11_176_512, 34: 21_284_672, 50: 23_508_032}
+
+
+def test_parameter_names_are_torchvision_s() -> None:
+    names = set(ResNet(18, "imagenet").state_dict())
+    blocks = {f"layer{layer}.{block}" for layer in range(1, 5) for block in range(2)}
+    per_norm = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+    expected = {"conv1.weight"} | {f"bn1.{name}" for name in per_norm}
+    expected |= {f"{block}.conv{number}.weight" for block in blocks for number in (1, 2)}
+    expected |= {f"{block}.bn{number}.{name}" for block in blocks for number in (1, 2) for name in per_norm}
+    expected |= {f"layer{layer}.0.downsample.0.weight" for layer in (2, 3, 4)}
+    expected |= {f"layer{layer}.0.downsample.1.{name}" for layer in (2, 3, 4) for name in per_norm}
+    assert names == expected
+
+
+def test_stems_differ_in_resolution() -> None:
+    seen: list[tuple[int, ...]] = []
+    for stem in ("cifar", "imagenet"):
+        net = ResNet(18, stem, width=4)
+        net.get_submodule("layer1").register_forward_hook(lambda _, __, out: seen.append(tuple(out.shape[2:])))
+        net(torch.randn(2, 3, 32, 32))
+    assert seen == [(32, 32), (8, 8)]
+
+
+def test_initialisation_is_a_pure_function_of_the_seed() -> None:
+    torch.manual_seed(1)
+    first = make_encoder("convnet", seed=3)
+    torch.manual_seed(2)
+    again, other = make_encoder("convnet", seed=3), make_encoder("convnet", seed=4)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(next(iter(first.parameters())), next(iter(other.parameters())))
+
+
+# --- Split batch norm
+
+
+def by_hand(images: torch.Tensor, groups: int) -> torch.Tensor:
+    """Every group on its own through torch's batch norm."""
+    out = torch.empty_like(images)
+    for group in range(groups):
+        out[group::groups] = nn.BatchNorm2d(images.shape[1])(images[group::groups])
+    return out
+
+
+@pytest.mark.parametrize(("num", "groups"), [(12, 1), (12, 4), (13, 4), (11, 3)])
+def test_each_group_is_normalised_by_itself(num: int, groups: int) -> None:
+    images = torch.randn(num, 5, 3, 3) * torch.arange(1.0, num + 1)[:, None, None, None]
+    assert torch.allclose(SplitBatchNorm2d(5, groups)(images), by_hand(images, groups), atol=1e-5)
+
+
+@pytest.mark.parametrize("num", [12, 13])
+def test_running_statistics_follow_the_mean_over_groups(num: int) -> None:
+    images = torch.randn(num, 5, 3, 3) + 2.0
+    split = SplitBatchNorm2d(5, 4)
+    split(images)
+    single = []
+    for group in range(4):
+        norm = nn.BatchNorm2d(5)
+        norm(images[group::4])
+        single.append((norm.running_mean, norm.running_var))
+    assert torch.allclose(split.running_mean, torch.stack([mean for mean, _ in single]).mean(0), atol=1e-6)
+    assert torch.allclose(split.running_var, torch.stack([var for _, var in single]).mean(0), atol=1e-6)
+
+
+def test_evaluation_is_plain_batch_norm() -> None:
+    split, plain = SplitBatchNorm2d(5, 4).eval(), nn.BatchNorm2d(5).eval()
+    split.running_mean.uniform_()
+    plain.load_state_dict(split.state_dict())
+    images = torch.randn(7, 5, 3, 3)
+    assert torch.equal(split(images), plain(images))
+
+
+def test_gradients_of_both_paths_agree_with_torch() -> None:
+    for num in (12, 13):
+        images = torch.randn(num, 5, 3, 3, requires_grad=True)
+        weight = torch.randn(num, 5, 3, 3)
+        (SplitBatchNorm2d(5, 4)(images) * weight).sum().backward()
+        mine, images.grad = images.grad, None
+        (by_hand(images, 4) * weight).sum().backward()
+        assert torch.allclose(mine, images.grad, atol=1e-5)
+
+
+# --- Momentum copies
+
+
+def test_following_moves_parameters_and_buffers_by_the_formula() -> None:
+    source = make_encoder("convnet", width=4, dim=8)
+    copy = MomentumEncoder(source, 0.9)
+    before = {name: value.clone() for name, value in copy.copy.state_dict().items()}
+    with torch.no_grad():
+        for value in source.state_dict().values():
+            value.add_(3)
+    copy.follow(source)
+    for name, value in copy.copy.state_dict().items():
+        theirs = source.state_dict()[name]
+        expected = 0.9 * before[name] + 0.1 * theirs if value.is_floating_point() else theirs
+        assert torch.allclose(value, expected), name
+
+
+def test_reset_copies_everything_and_shares_nothing() -> None:
+    source = make_encoder("convnet", width=4, dim=8)
+    copy = MomentumEncoder(source, 0.9)
+    source.train()(torch.randn(8, 3, 16, 16))  # moves the running statistics
+    assert not torch.equal(copy.copy.state_dict()["backbone.layers.1.running_mean"], torch.ones(4))
+    copy.reset(source)
+    for name, value in copy.copy.state_dict().items():
+        assert torch.equal(value, source.state_dict()[name])
+        assert value.data_ptr() != source.state_dict()[name].data_ptr()
+
+
+def test_a_copy_owns_its_mode_and_never_trains() -> None:
+    source = make_encoder("convnet", width=4, dim=8).train()
+    holder = nn.ModuleDict({"teacher": MomentumEncoder(source, 0.9), "key_encoder": MomentumEncoder(source, 0.9, True)})
+    holder.train()
+    assert not any(module.training for module in holder["teacher"].modules())
+    holder.eval()
+    assert all(module.training for module in holder["key_encoder"].copy.modules())
+    assert not any(parameter.requires_grad for parameter in holder["teacher"].parameters())
+    assert not holder["teacher"](torch.randn(2, 3, 16, 16)).requires_grad
+
+
+def test_momentum_outside_its_range_is_refused() -> None:
+    with pytest.raises(ValueError, match="momentum"):
+        MomentumEncoder(nn.Linear(2, 2), 1.5)

@@ -1,0 +1,82 @@
+"""One row of the matrix: what is fitted on what, tested on what, and how often images are read."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ccl.data.sources import ArraySource
+from ccl.evaluation import ProbePart, probe_stream
+
+# Two steps of two classes. Colour 0 … 255 of the first channel tells classes within each step, but class 2 of step 2
+# looks exactly like class 0 of step 1, and the second channel is the same everywhere.
+COLOURS = {0: 40, 1: 200, 2: 40, 3: 120}
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.num_read = 0
+
+    def plain_batches(self, source, batch_size):
+        for positions in torch.arange(len(source)).split(batch_size):
+            self.num_read += len(positions)
+            yield source.read(positions).float() / 255
+
+
+class Colours(nn.Module):
+    def features(self, images: Tensor) -> Tensor:
+        return images.mean(dim=(2, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return nn.functional.normalize(self.features(images), dim=1)
+
+
+def images_of(labels: list[int]) -> ArraySource:
+    images = torch.zeros(len(labels), 3, 2, 2, dtype=torch.uint8)
+    images[:, 0] = torch.tensor([COLOURS[label] for label in labels], dtype=torch.uint8)[:, None, None]
+    images[:, 1] = 100
+    return ArraySource(images)
+
+
+def part(train: list[int], test: list[int]) -> ProbePart:
+    return ProbePart(images_of(train), torch.tensor(train), images_of(test), torch.tensor(test))
+
+
+# Class 0 outnumbers class 2 in training, so that the all-class probe calls their common colour 0.
+PARTS = [part([0] * 9 + [1] * 9, [0, 0, 0, 1]), part([2] * 3 + [3] * 9, [2, 3, 2, 3, 2, 2, 2, 2])]
+
+
+def test_accuracies_by_hand() -> None:
+    result = probe_stream(Colours(), PARTS, Counting(), batch_size=5)
+    assert result.per_step == (100.0, 100.0)  # each step by itself is separable
+    assert result.all_class == (100.0, 25.0)  # of step 2 only the two images of class 3
+    assert result.all_class_total == pytest.approx((4 + 2) / 12 * 100)  # by images, not the mean of 100 and 25
+    assert "cached" in result.protocol
+
+
+def test_each_image_is_read_once_and_health_reads_a_few_more() -> None:
+    viewer = Counting()
+    result = probe_stream(Colours(), PARTS, viewer, num_health_images=5)
+    assert viewer.num_read == 18 + 4 + 12 + 8 + 5
+    assert result.health is not None
+    assert (result.health.num_rows, result.health.dim) == (5, 3)
+
+
+def test_health_is_of_the_embeddings_of_all_test_images() -> None:
+    health = probe_stream(Colours(), PARTS, Counting()).health
+    assert health is not None
+    # Unit rows by colour: 40 (3 + 6 images), 200 (1), 120 (2).
+    angles = torch.tensor([40.0] * 9 + [200.0] + [120.0] * 2)
+    unit = nn.functional.normalize(torch.stack([angles, torch.full((12,), 100.0)], dim=1), dim=1)
+    assert health.num_rows == 12
+    assert health.mean_cosine == pytest.approx(float(((unit @ unit.T).sum() - 12) / (12 * 11)), abs=1e-5)
+
+
+def test_progress_is_told_to_the_end() -> None:
+    told: list[tuple[int, int]] = []
+    probe_stream(Colours(), PARTS, Counting(), on_progress=lambda done, total: told.append((done, total)))
+    assert told == [(number, 8) for number in range(1, 9)]
+
+
+def test_no_parts_are_refused() -> None:
+    with pytest.raises(ValueError, match="no parts"):
+        probe_stream(Colours(), [], Counting())

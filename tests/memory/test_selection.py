@@ -1,0 +1,78 @@
+"""Which images are kept."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ccl.memory import group, lowest_scores, lowest_view_variance, random_draw, view_variance
+from ccl.memory.selection import distance_to_mean
+
+
+def test_variance_is_unbiased_and_summed_over_dimensions() -> None:
+    views = torch.randn(4, 6, 5, dtype=torch.float64)
+    for image in range(4):
+        total = 0.0
+        for d in range(5):
+            values = [float(v) for v in views[image, :, d]]
+            mean = sum(values) / 6
+            total += sum((value - mean) ** 2 for value in values) / 5
+        assert float(view_variance(views)[image]) == pytest.approx(total, rel=1e-5)
+
+
+def test_distance_to_mean_by_hand() -> None:
+    views = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])  # the mean renormalised is (√½, √½)
+    assert float(distance_to_mean(views)[0]) == pytest.approx((2 - 2**0.5) ** 0.5)
+
+
+def test_the_lowest_variance_of_each_cluster_is_kept() -> None:
+    spread = torch.tensor([0.5, 0.1, 0.3, 0.2, 0.9, 0.05])
+    views = torch.stack([torch.zeros(6, 3), torch.stack([spread, torch.zeros(6), torch.zeros(6)], 1)], dim=1)  # (6,2,3)
+    clusters = torch.tensor([0, 0, 0, 1, 1, 1])
+    assert lowest_view_variance(views, clusters, 2).tolist() == [1, 2, 3, 5]
+
+
+def test_a_small_cluster_is_taken_whole_and_the_budget_topped_up() -> None:
+    scores = torch.tensor([0.4, 0.1, 0.3, 0.2, 0.9])
+    clusters = torch.tensor([0, 0, 0, 0, 1])
+    assert lowest_scores(scores, clusters, 2).tolist() == [1, 2, 3, 4]  # 1, 3 of cluster 0; 4; then 2
+    assert lowest_scores(scores, clusters, 2, top_up=False).tolist() == [1, 3, 4]
+
+
+def by_hand(scores: Tensor, clusters: Tensor, per_cluster: int) -> list[int]:
+    chosen: set[int] = set()
+    for cluster in set(clusters.tolist()):
+        members = [i for i in range(len(scores)) if clusters[i] == cluster]
+        chosen |= set(sorted(members, key=lambda i: (float(scores[i]), i))[:per_cluster])
+    rest = sorted(set(range(len(scores))) - chosen, key=lambda i: (float(scores[i]), i))
+    missing = per_cluster * len(set(clusters.tolist())) - len(chosen)
+    return sorted(chosen | set(rest[:missing]))
+
+
+@settings(deadline=None, max_examples=80)
+@given(data=st.data(), num=st.integers(1, 25), per_cluster=st.integers(0, 6))
+def test_selection_against_a_naive_one(data: st.DataObject, num: int, per_cluster: int) -> None:
+    scores = torch.tensor(data.draw(st.lists(st.integers(0, 5), min_size=num, max_size=num)), dtype=torch.float32)
+    clusters = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=num, max_size=num)))
+    assert lowest_scores(scores, clusters, per_cluster).tolist() == by_hand(scores, clusters, per_cluster)
+
+
+def test_k_means_finds_separate_groups_and_repeats_itself() -> None:
+    centres = torch.eye(3).repeat_interleave(20, 0)
+    rows = centres + 0.05 * torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    clusters = group(rows, 3, 0, 1)
+    assert all(len(set(clusters[k * 20 : k * 20 + 20].tolist())) == 1 for k in range(3))
+    assert len(set(clusters.tolist())) == 3
+    assert torch.equal(clusters, group(rows, 3, 0, 1))
+    with pytest.raises(ValueError, match="61 clusters"):
+        group(rows, 61, 0)
+
+
+def test_a_random_draw_is_without_replacement_unless_asked() -> None:
+    drawn = random_draw(50, 20, 0, 3)
+    assert len(set(drawn.tolist())) == 20
+    assert drawn.tolist() == sorted(drawn.tolist())
+    assert random_draw(5, 20, 0).tolist() == [0, 1, 2, 3, 4]
+    assert not torch.equal(drawn, random_draw(50, 20, 0, 4))
+    assert len(random_draw(5, 20, 0, replacement=True)) == 20

@@ -1,0 +1,174 @@
+"""Views as a pure function of seed, moment, image and view, whatever the batch, the source or the workers."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from ccl.data.sources import ArraySource, EncodedSource, FileSource, JoinedSource
+from ccl.views import RECIPES, Recipe, Viewer
+
+EVERYTHING = replace(RECIPES["moco_cifar"], blur_probability=0.5)  # all operations at once
+GEOMETRY = RECIPES["moco_cifar"].for_probe()
+
+
+def _source(count: int = 40, height: int = 32, width: int = 32) -> ArraySource:
+    # Smooth pictures, because files are compared with arrays after different roundings.
+    generator = torch.Generator().manual_seed(5)
+    coarse = torch.rand(count, 3, 5, 5, generator=generator) * 255
+    images = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear").to(torch.uint8)
+    return ArraySource(images, torch.arange(count) * 7 + 3)
+
+
+def _views(viewer: Viewer, source: ArraySource, positions: list[int], view: int = 0, **options: object) -> Tensor:
+    moment = options.get("moment", (1, 2))
+    assert isinstance(moment, tuple)
+    (batch,) = viewer.batches(source, [torch.tensor(positions)], moment=moment, num_views=view + 1)
+    return batch.views[view]
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        EVERYTHING,
+        RECIPES["insdisc"],
+        replace(EVERYTHING, size=15),
+        replace(EVERYTHING, size=7, jitter_probability=1.0),
+        replace(EVERYTHING, size=224),
+    ],
+    ids=["32", "insdisc", "15", "7", "224"],
+)
+def test_a_view_does_not_depend_on_its_batch(recipe: Recipe) -> None:
+    viewer, source = Viewer(recipe, seed=4), _source()
+    together = _views(viewer, source, list(range(40)))
+    backwards = _views(viewer, source, list(range(39, -1, -1)))
+    assert torch.equal(backwards.flip(0), together)
+    assert torch.equal(_views(viewer, source, [5, 17, 30]), together[[5, 17, 30]])
+    for position in range(0, 40, 3):
+        assert torch.equal(_views(viewer, source, [position])[0], together[position]), position
+
+
+def test_a_view_follows_the_id_and_not_the_position() -> None:
+    viewer, source = Viewer(EVERYTHING, seed=4), _source()
+    part = source.subset(torch.tensor([8, 2]))
+    assert isinstance(part, ArraySource)
+    assert torch.equal(_views(viewer, part, [1, 0]), _views(viewer, source, [2, 8]))
+
+
+def test_another_seed_moment_view_or_image_gives_another_view() -> None:
+    source = ArraySource(_source(1).images.expand(12, -1, -1, -1).contiguous())
+    rows = list(range(12))
+    base = _views(Viewer(EVERYTHING, 4), source, rows)
+    others = [
+        _views(Viewer(EVERYTHING, 5), source, rows),
+        _views(Viewer(EVERYTHING, 4), source, rows, moment=(1, 3)),
+        _views(Viewer(EVERYTHING, 4), source, rows, moment=(2, 2)),
+        _views(Viewer(EVERYTHING, 4), source, rows, view=1),
+        base.roll(1, 0),
+    ]
+    for other in others:
+        assert ((other - base).abs().amax((1, 2, 3)) > 0.01).all()
+
+
+def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
+    before = torch.get_rng_state()
+    viewer = Viewer(EVERYTHING, 0)
+    list(viewer.batches(_files(_source(3), tmp_path), [torch.arange(3)], num_views=1))
+    list(viewer.batches(_source(3), [torch.arange(3)], num_views=1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def _files(source: ArraySource, folder: Path) -> FileSource:
+    paths = [folder / f"{position}.png" for position in range(len(source))]
+    for position, path in enumerate(paths):
+        path.write_bytes(source.encoded(position))
+    return FileSource(paths, source.ids)
+
+
+def test_files_do_not_depend_on_the_workers(tmp_path: Path) -> None:
+    source = _files(_source(10, 50, 84), tmp_path)
+    batches = [torch.tensor([3, 1, 9]), torch.tensor([0]), torch.tensor([2, 4, 5, 6, 7, 8])]
+    mask = torch.arange(10) % 2 == 0
+    alone, helped = (
+        list(Viewer(EVERYTHING, 1, num_workers=workers).batches(source, batches, num_views=2, plain=mask))
+        for workers in (0, 2)
+    )
+    assert len(alone) == len(helped) == 3
+    for one, other, positions in zip(alone, helped, batches, strict=True):
+        assert torch.equal(one.positions, positions)
+        assert torch.equal(other.ids, source.ids[positions])
+        assert torch.equal(torch.stack(one.views), torch.stack(other.views))
+        assert torch.equal(one.plain, other.plain)
+
+
+@pytest.mark.parametrize(("height", "width"), [(84, 84), (32, 32), (50, 84), (1, 1), (1, 5000)])
+def test_files_and_arrays_of_the_same_pictures_look_alike(tmp_path: Path, height: int, width: int) -> None:
+    source = _source(12, height, width)
+    recipe = replace(GEOMETRY, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0), plain_fraction=0.875)
+    everything = [torch.arange(12)]
+    mask = torch.ones(12, dtype=torch.bool)
+    viewer = Viewer(recipe, 3)
+    (arrays,) = viewer.batches(source, everything, moment=(1,), num_views=2, plain=mask)
+    (files,) = viewer.batches(_files(source, tmp_path), everything, moment=(1,), num_views=2, plain=mask)
+    for one, other in zip((*arrays.views, arrays.plain), (*files.views, files.plain), strict=True):
+        assert one.shape == other.shape == (12, 3, 32, 32)
+        assert (one - other).abs().max() <= 1.5 / 255
+
+
+def test_colour_and_blur_of_files_are_those_of_arrays(tmp_path: Path) -> None:
+    source = _source(12)
+    recipe = replace(EVERYTHING, crop="whole", jitter_probability=1.0)  # whole: the crop is exact in both
+    (arrays,) = Viewer(recipe, 3).batches(source, [torch.arange(12)], num_views=1)
+    (files,) = Viewer(recipe, 3).batches(_files(source, tmp_path), [torch.arange(12)], num_views=1)
+    assert torch.allclose(arrays.views[0], files.views[0], atol=1e-5)
+
+
+def test_plain_gives_the_asked_rows_in_the_batchs_order() -> None:
+    source = _source(20)
+    mask = torch.zeros(20, dtype=torch.bool)
+    mask[[2, 5, 11]] = True
+    batches = [torch.tensor([5, 7, 2]), torch.tensor([1, 3]), torch.tensor([11])]
+    given = list(Viewer(EVERYTHING, 0).batches(source, batches, plain=mask))
+    mean = torch.tensor(EVERYTHING.mean)[:, None, None]
+    std = torch.tensor(EVERYTHING.std)[:, None, None]
+    expected = (source.images / 255 - mean) / std
+    for batch, rows in zip(given, ([5, 2], [], [11]), strict=True):
+        assert batch.views == ()
+        assert batch.plain.shape == (len(rows), 3, 32, 32)
+        assert torch.allclose(batch.plain, expected[rows], atol=1e-5)
+
+
+def test_plain_batches_show_all_images_in_order(tmp_path: Path) -> None:
+    source = _source(10)
+    for form in (source, _files(source, tmp_path)):
+        batches = list(Viewer(EVERYTHING, 0).plain_batches(form, 4))
+        assert [len(batch) for batch in batches] == [4, 4, 2]
+        whole = Viewer(RECIPES["plain"], 0)
+        assert torch.allclose(torch.cat(batches), _views(whole, source, list(range(10))), atol=1e-6)
+
+
+def test_normalised_views_stay_in_the_range_of_colours() -> None:
+    mean, std = (torch.tensor(values)[:, None, None] for values in (EVERYTHING.mean, EVERYTHING.std))
+    views = _views(Viewer(EVERYTHING, 0), _source(), list(range(40))) * std + mean
+    assert views.min() >= -1e-5
+    assert views.max() <= 1 + 1e-5
+
+
+def test_sources_of_mixed_form_and_empty_batches() -> None:
+    arrays = _source(4, 32, 32)
+    past = EncodedSource([_source(3, 60, 40).encoded(row) for row in range(3)], torch.tensor([100, 101, 102]))
+    joined = JoinedSource([arrays, past])
+    batches = [torch.tensor([6, 0]), torch.tensor([], dtype=torch.long)]
+    for source in (joined, _source(7)):
+        first, empty = Viewer(EVERYTHING, 0).batches(source, batches, num_views=1)
+        assert first.views[0].shape == (2, 3, 32, 32)
+        assert empty.views[0].shape == empty.plain.shape == (0, 3, 32, 32)
+
+
+def test_what_the_caller_got_wrong_is_named() -> None:
+    with pytest.raises(ValueError, match="num_workers"):
+        Viewer(EVERYTHING, 0, num_workers=-1)
+    with pytest.raises(ValueError, match="plain"):
+        Viewer(EVERYTHING, 0).batches(_source(4), [], plain=torch.ones(3, dtype=torch.bool))
