@@ -1,0 +1,161 @@
+"""What each objective makes of a batch, and how its state moves."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ccl.encoders import Encoder, make_encoder
+from ccl.losses import info_nce, instance_softmax, nt_xent
+from ccl.objectives import InsDisc, MoCoV2, SimCLR
+from ccl.views import ViewBatch
+
+
+def images(count: int, seed: int) -> Tensor:
+    return torch.randn(count, 3, 16, 16, generator=torch.Generator().manual_seed(seed))
+
+
+def batch(count: int = 8, first_id: int = 0) -> ViewBatch:
+    ids = first_id + torch.arange(count)
+    views = (images(count, first_id + 1), images(count, first_id + 2))
+    return ViewBatch(torch.arange(count), ids, views, views[0][:0])
+
+
+def small(groups: int = 1) -> Encoder:
+    return make_encoder("convnet", width=4, dim=8, batch_norm_groups=groups)
+
+
+def moco(encoder: Encoder, **options: bool) -> MoCoV2:
+    return MoCoV2(encoder, queue_size=20, key_momentum=0.9, temperature=0.1, **options)
+
+
+# --- MoCo v2
+
+
+def test_moco_contrasts_the_query_with_its_key_against_the_queue() -> None:
+    encoder, seen = small().train(), batch()
+    objective = moco(encoder)
+    query = encoder(seen.views[0])
+    keys = small().train()(seen.views[1])  # a twin of the key encoder, which starts as the student
+    contrast = objective.contrast((query,), seen, (0, 0))
+    assert torch.allclose(contrast.keys, keys, atol=1e-5)  # shuffled for batch norm, and put back in order
+    assert torch.allclose(contrast.loss, info_nce(query, keys, objective.queue.vectors, 0.1), atol=1e-5)
+    assert contrast.pairs[0][0] is query
+
+
+def test_moco_s_gradient_reaches_the_student_only() -> None:
+    encoder, seen = small(), batch()
+    objective = moco(encoder)
+    contrast = objective.contrast((encoder(seen.views[0]),), seen, (0, 0))
+    contrast.loss.backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+    assert not contrast.keys.requires_grad
+    assert all(parameter.grad is None for parameter in objective.key_encoder.parameters())
+
+
+def test_after_an_update_the_key_encoder_follows_and_the_queue_takes_the_keys() -> None:
+    encoder, seen = small(), batch()
+    objective = moco(encoder)
+    contrast = objective.contrast((encoder(seen.views[0]),), seen, (0, 0))
+    before = objective.key_encoder.copy.head[0].weight.clone()
+    with torch.no_grad():
+        encoder.head[0].weight.add_(1.0)
+    objective.after_update(encoder, contrast, seen.ids)
+    assert torch.allclose(objective.key_encoder.copy.head[0].weight, before + 0.1, atol=1e-5)
+    assert torch.equal(objective.queue.vectors[:8], contrast.keys)
+    assert objective.queue.ids[:8].tolist() == seen.ids.tolist()
+
+
+def test_keys_are_shuffled_across_the_groups_of_split_batch_norm() -> None:
+    encoder, seen = small(groups=4), batch()
+    unshuffled = small(groups=4).train()(seen.views[1])
+    keys = moco(encoder).contrast((encoder(seen.views[0]),), seen, (0, 0)).keys
+    assert not torch.allclose(keys, unshuffled, atol=1e-4)  # other company, other statistics
+    again = moco(encoder).contrast((encoder(seen.views[0]),), seen, (0, 0)).keys
+    other = moco(encoder).contrast((encoder(seen.views[0]),), seen, (0, 1)).keys
+    assert torch.equal(keys, again)
+    assert not torch.equal(keys, other)  # another epoch, another shuffle
+
+
+def test_a_new_step_resets_the_key_encoder_only_where_asked() -> None:
+    for reset in (False, True):
+        encoder = small()
+        objective = moco(encoder, reset_key_encoder=reset)
+        with torch.no_grad():
+            encoder.head[0].weight.add_(1.0)
+        objective.begin_step(encoder, torch.arange(4), 1)
+        assert torch.equal(objective.key_encoder.copy.head[0].weight, encoder.head[0].weight) is reset
+
+
+def test_masking_leaves_out_the_image_s_own_keys() -> None:
+    encoder, seen = small(), batch()
+    masked, plain = moco(encoder, mask_same_image=True), moco(encoder)
+    query = encoder(seen.views[0])
+    for objective in (masked, plain):
+        objective.queue.push(query.detach(), seen.ids)  # the hardest false negatives: the queries themselves
+    assert masked.contrast((query,), seen, (0, 0)).loss < plain.contrast((query,), seen, (0, 0)).loss - 0.3
+
+
+# --- SimCLR
+
+
+def test_simclr_is_nt_xent_with_both_directions_as_pairs() -> None:
+    first, second = (F.normalize(torch.randn(6, 8), dim=1).requires_grad_() for _ in range(2))
+    contrast = SimCLR(temperature=0.2).contrast((first, second), batch(6), (0, 0))
+    assert torch.equal(contrast.loss, nt_xent(first, second, 0.2))
+    assert contrast.pairs == ((first, second), (second, first))
+    assert torch.equal(contrast.keys, second)
+    assert not contrast.keys.requires_grad
+
+
+# --- InsDisc
+
+
+def test_insdisc_s_exact_form_and_its_proximal_term() -> None:
+    seen, query = batch(6, first_id=10), F.normalize(torch.randn(6, 8), dim=1)
+    plain, near = InsDisc(8, temperature=0.2), InsDisc(8, temperature=0.2, proximal=3.0)
+    for objective in (plain, near):
+        objective.begin_step(small(), torch.arange(30), 0)
+    loss = plain.contrast((query,), seen, (0, 0)).loss
+    own = plain.bank.vectors[10:16]
+    assert torch.allclose(loss, instance_softmax(query, plain.bank.vectors, torch.arange(10, 16), 0.2))
+    pull = ((query - own) ** 2).sum(1).mean()
+    assert torch.allclose(near.contrast((query,), seen, (0, 0)).loss, loss + 3.0 * pull, atol=1e-5)
+
+
+def test_insdisc_s_bank_moves_towards_the_embedding() -> None:
+    seen, query = batch(6, first_id=10), F.normalize(torch.randn(6, 8), dim=1)
+    objective = InsDisc(8, temperature=0.2, bank_momentum=0.5)
+    objective.begin_step(small(), torch.arange(30), 0)
+    before = objective.bank.vectors.clone()
+    objective.after_update(small(), objective.contrast((query,), seen, (0, 0)), seen.ids)
+    assert torch.allclose(objective.bank.vectors[10:16], F.normalize(before[10:16] + query, dim=1), atol=1e-6)
+    assert torch.equal(objective.bank.vectors[:10], before[:10])
+
+
+def test_the_normaliser_is_estimated_once_a_step() -> None:
+    seen, query = batch(6), F.normalize(torch.randn(6, 8), dim=1)
+    objective = InsDisc(8, temperature=0.5, num_noise=200)
+    objective.begin_step(small(), torch.arange(30), 0)
+    objective.contrast((query,), seen, (0, 0))
+    exact = (query @ objective.bank.vectors.T / 0.5).exp().sum(1).mean()  # Z averaged over the batch
+    assert float(objective.normaliser) == pytest.approx(float(exact), rel=0.1)
+    estimate = float(objective.normaliser)
+    objective.contrast((query.flip(0),), seen, (0, 1))
+    assert float(objective.normaliser) == estimate
+    objective.begin_step(small(), torch.arange(30), 1)
+    assert float(objective.normaliser) == 0
+
+
+def test_the_noise_contrastive_estimate_learns_like_the_exact_softmax() -> None:
+    """Both losses pull the query to its own row: gradients point the same way."""
+    seen = batch(6)
+    directions = []
+    for num_noise in (None, 4000):
+        query = F.normalize(torch.randn(6, 8, generator=torch.Generator().manual_seed(5)), dim=1).requires_grad_()
+        objective = InsDisc(8, temperature=0.5, num_noise=num_noise)
+        objective.begin_step(small(), torch.arange(30), 0)
+        objective.contrast((query,), seen, (0, 0)).loss.backward()
+        assert query.grad is not None
+        directions.append(query.grad.flatten())
+    assert F.cosine_similarity(directions[0], directions[1], dim=0) > 0.9

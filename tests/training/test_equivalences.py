@@ -1,0 +1,79 @@
+"""Strategies that must be one and the same, bit for bit, and the purity of a run."""
+
+import pytest
+import torch
+from tiny import learn, same, tiny_settings
+
+from ccl.strategies import STRATEGIES
+
+OBJECTIVES = ("moco_v2", "simclr", "insdisc")
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_ccl_without_its_terms_and_with_random_selection_is_simple_rehearsal(objective: str) -> None:
+    bare, bare_watch = learn(
+        tiny_settings(
+            "strategy=ccl",
+            f"objective={objective}",
+            "weights.contrast=1",
+            "weights.distillation=0",
+            "weights.extra_sample_queue=0",
+            "memory.selection=random",
+        )
+    )
+    simple, simple_watch = learn(tiny_settings("strategy=simple_rehearsal", f"objective={objective}"))
+    assert len(simple.memory) == 16
+    assert same(bare.state_dict(), simple.state_dict())
+    assert bare_watch.losses == simple_watch.losses
+    assert bare.memory.files == simple.memory.files
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_simple_rehearsal_without_room_is_finetuning(objective: str) -> None:
+    simple, simple_watch = learn(
+        tiny_settings("strategy=simple_rehearsal", f"objective={objective}", "memory.per_cluster=0")
+    )
+    finetuned, finetuned_watch = learn(tiny_settings("strategy=finetuning", f"objective={objective}"))
+    assert same(simple.state_dict(), finetuned.state_dict())
+    assert simple_watch.losses == finetuned_watch.losses
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_with_one_step_all_strategies_agree(objective: str) -> None:
+    one_step = ("dataset=symbols", "steps=1", f"objective={objective}")
+    encoders = [learn(tiny_settings(*one_step, f"strategy={name}"))[0].encoder.state_dict() for name in STRATEGIES]
+    assert all(same(encoders[0], other) for other in encoders[1:])
+
+
+def test_the_terms_do_change_the_outcome() -> None:
+    """The equalities above are worth something only if the whole method differs from its parts."""
+    names = ("finetuning", "simple_rehearsal", "variance_rehearsal", "variance_distillation", "ccl", "upper_bound")
+    weights = [learn(tiny_settings(f"strategy={name}"))[0].encoder.state_dict() for name in names]
+    for first in range(len(names)):
+        for second in range(first):
+            assert not same(weights[first], weights[second]), (names[first], names[second])
+
+
+def test_a_run_is_a_pure_function_of_its_settings() -> None:
+    torch.manual_seed(1)
+    first, _ = learn(tiny_settings("strategy=ccl"))
+    torch.manual_seed(2)
+    torch.rand(7)
+    again, _ = learn(tiny_settings("strategy=ccl"))
+    other, _ = learn(tiny_settings("strategy=ccl", "seed=1"))
+    assert same(first.state_dict(), again.state_dict())
+    assert first.memory.files == again.memory.files
+    assert not same(first.encoder.state_dict(), other.encoder.state_dict())
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_learns_with_every_objective(strategy: str, objective: str) -> None:
+    learner, watch = learn(tiny_settings(f"strategy={strategy}", f"objective={objective}", "epochs=1"))
+    row = STRATEGIES[strategy]
+    kept = 8 if row.selection else 0  # two images of each of four classes
+    assert watch.sizes == ([(48, 0)] if row.all_at_once else [(24, 0), (24, kept)])
+    assert set(watch.losses[0]) == {"contrast"}
+    if not row.all_at_once:
+        assert set().union(*watch.losses[-3:]) == {"contrast", *row.retention}
+    assert all(torch.isfinite(value).all() for value in learner.encoder.state_dict().values())

@@ -1,0 +1,132 @@
+"""The learner between loop and parts: one forward, weights, schedule, what is kept."""
+
+import math
+
+import pytest
+import torch
+from tiny import Watcher, learn, tiny_settings
+from torch import nn
+
+from ccl.build import build_learner, build_selection, build_stream, build_viewer
+from ccl.encoders.reading import extract
+from ccl.memory import group
+from ccl.training import Learner, NotFiniteError, Plan, remember
+
+CPU = torch.device("cpu")
+
+
+def second_step(*assignments: str) -> tuple[Learner, list[int]]:
+    """A learner in its second step, and the sizes of the student's forwards for one batch of 12 with 4 old images."""
+    learner = build_learner(tiny_settings("strategy=ccl", *assignments), CPU)
+    settings, sizes = tiny_settings("strategy=ccl", *assignments), list[int]()
+    source = build_stream(settings).arrivals[0]
+    learner.begin_step(1, source.ids, num_new=20)
+    learner.encoder.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
+    positions = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 20, 21, 22, 23])
+    (batch,) = build_viewer(settings, CPU).batches(
+        source, [positions], moment=(1, 0), num_views=2, plain=learner.wants_plain(len(source))
+    )
+    losses, lesson = learner.losses(batch, (1, 0))
+    assert set(losses) == {"contrast", "distillation", "extra_sample_queue"}
+    assert lesson.is_old.tolist() == [False] * 8 + [True] * 4
+    assert len(lesson.plain) == len(lesson.student_plain) == 4
+    return learner, sizes
+
+
+def test_plain_old_images_ride_in_the_student_s_one_forward() -> None:
+    assert second_step()[1] == [12 + 4]
+    assert second_step("objective=simclr")[1] == [2 * 12 + 4]
+    assert second_step("distillation.plain_images=batch")[1] == [12, 12]  # the authors' way: the batch once more
+
+
+def test_the_total_is_weighted_from_the_second_step_on() -> None:
+    learner, _ = second_step()
+    losses = {"contrast": torch.tensor(2.0), "distillation": torch.tensor(3.0), "extra_sample_queue": torch.tensor(5.0)}
+    assert float(learner.total(losses)) == pytest.approx(0.9 * 2 + 0.1 * 3 + 0.1 * 5)
+    learner.begin_step(0, torch.arange(4), 4)
+    assert float(learner.total({"contrast": torch.tensor(2.0)})) == 2.0
+    finetuning = build_learner(tiny_settings("strategy=finetuning"), CPU)
+    finetuning.begin_step(1, torch.arange(4), 4)
+    assert float(finetuning.total({"contrast": torch.tensor(2.0)})) == 2.0
+
+
+def test_the_cosine_restarts_with_every_step() -> None:
+    _, watch = learn(tiny_settings("strategy=finetuning", "epochs=4", "optimizer.learning_rate=0.06"))
+    one_step = [0.03 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]
+    assert watch.rates == pytest.approx(one_step * 2)
+    assert watch.rates[0] == 0.06
+
+
+def test_momentum_is_fresh_unless_carried_over() -> None:
+    module = nn.Linear(2, 2)
+    plan = Plan(epochs=3, batch_size=4, learning_rate=0.1, carry_momentum=False)
+    first = plan.optimizer(module, None)
+    assert plan.optimizer(module, first) is not first
+    carrying = Plan(epochs=3, batch_size=4, learning_rate=0.1, carry_momentum=True)
+    assert carrying.optimizer(module, first) is first
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
+    settings = tiny_settings("strategy=finetuning")
+    learner, snapshots = build_learner(settings, CPU), list[dict[str, torch.Tensor]]()
+
+    def poison() -> None:
+        snapshots.append({name: value.clone() for name, value in learner.encoder.state_dict().items()})
+        learner.objective.temperature = float("nan")
+
+    with pytest.raises(NotFiniteError, match=r"'contrast' is nan in step 1, epoch 1, in the batch of image \d+"):
+        learn(settings, Watcher(on_update=poison), learner=learner)
+    assert len(snapshots) == 1
+    parameters = dict(learner.encoder.named_parameters())
+    assert all(torch.equal(value, snapshots[0][name]) for name, value in parameters.items())
+
+
+def test_the_memory_gets_the_lowest_variance_of_each_cluster() -> None:
+    settings = tiny_settings("strategy=ccl")
+    learner, source = build_learner(settings, CPU), build_stream(settings).arrivals[0]
+    viewer, selection = build_viewer(settings, CPU), build_selection(settings)
+    remember(learner, source, viewer, 0, 3, selection)
+    memory = learner.memory
+    assert len(memory) == 6
+    assert not torch.isnan(memory.scores).any()
+    # The same selection, image by image.
+    learner.encoder.eval()
+    with torch.no_grad():
+        views = [
+            [learner.encoder(view)[0] for view in batch.views]
+            for batch in viewer.batches(source, list(torch.arange(24).split(1)), moment=(0, -1), num_views=6)
+        ]
+    variance = torch.stack([torch.stack(rows).var(dim=0).sum() for rows in views])
+    positions = [source.ids.tolist().index(image) for image in memory.ids.tolist()]
+    assert memory.scores.tolist() == pytest.approx(variance[positions].tolist(), rel=1e-3)
+    clusters = group(extract(learner.encoder, source, viewer, output="embeddings"), 3, settings.seed, 0)
+    assert memory.clusters.tolist() == clusters[positions].tolist()
+    for cluster in range(3):
+        members = [p for p in range(24) if clusters[p] == cluster]
+        best = sorted(members, key=lambda p: float(variance[p]))[:2]
+        assert set(best) <= set(positions)
+
+
+def test_the_authors_score_uses_the_plain_image_too() -> None:
+    options = ("memory.include_plain=true", "memory.score=distance_to_mean", "memory.top_up=false")
+    scores = []
+    for assignments in ((), options):
+        settings = tiny_settings("strategy=ccl", *assignments)
+        learner, source = build_learner(settings, CPU), build_stream(settings).arrivals[0]
+        remember(learner, source, build_viewer(settings, CPU), 0, 3, build_selection(settings))
+        scores.append(learner.memory.scores)
+    assert scores[0].tolist() != scores[1].tolist()
+
+
+def test_every_part_of_the_state_is_in_the_state_dict() -> None:
+    learner, _ = learn(tiny_settings("strategy=ccl"))
+    names = set(learner.state_dict())
+    for needed in (
+        "encoder.head.0.weight",
+        "objective.key_encoder.copy.head.0.weight",
+        "objective.queue.vectors",
+        "objective.queue.cursor",
+        "registered_parts.distillation.teacher.copy.head.0.weight",
+        "registered_parts.extra_sample_queue.queue.vectors",
+    ):
+        assert needed in names

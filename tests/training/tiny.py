@@ -1,0 +1,84 @@
+"""A stream small enough to be learned in a second, and a way to learn it and look at everything."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ccl.build import Stream, build_learner, build_plan, build_selection, build_stream, build_viewer
+from ccl.data import ImageSource
+from ccl.loading import load_settings
+from ccl.settings import Settings
+from ccl.training import Learner, learn_stream
+
+TINY = (
+    "dataset=symbols,textures",
+    "data.resize=16",
+    "data.images_per_class=6",
+    "data.classes=4",
+    "epochs=2",
+    "batch_size=12",
+    "encoder.width=4",
+    "encoder.dim=8",
+    "moco_v2.queue_size=32",
+    "extra_sample_queue.size=8",
+    "memory.per_cluster=2",
+    "data.workers=0",
+)
+
+
+def tiny_settings(*assignments: str) -> Settings:
+    return load_settings("demo", [*TINY, *assignments])
+
+
+@dataclass
+class Watcher:
+    """An observer that writes down everything."""
+
+    losses: list[dict[str, float]] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    step: int = -1
+    on_update: Callable[[], None] = lambda: None
+
+    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None:
+        self.step = step
+        self.sizes.append((num_new, num_old))
+
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None:
+        self.losses.append(dict(losses))
+        self.on_update()
+
+    def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
+        self.rates.append(learning_rate)
+
+
+def learn(
+    settings: Settings,
+    watcher: Watcher | None = None,
+    arrivals: Sequence[ImageSource] | None = None,
+    stream: Stream | None = None,
+    learner: Learner | None = None,
+) -> tuple[Learner, Watcher]:
+    """Learn the settings' stream without probing it."""
+    watcher = watcher or Watcher()
+    stream = stream or build_stream(settings)
+    device = torch.device("cpu")
+    learner = learner or build_learner(settings, device)
+    learn_stream(
+        learner,
+        arrivals or stream.arrivals,
+        build_viewer(settings, device),
+        build_plan(settings),
+        build_selection(settings),
+        stream.num_clusters,
+        watcher,
+        lambda step: None,
+    )
+    return learner, watcher
+
+
+def same(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    """Bit for bit, names included."""
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
