@@ -87,7 +87,7 @@ def test_the_note_names_the_protocol(record_of: Make) -> None:
         "backbone convnet;",
         "stem cifar;",
         "epochs per step 30;",
-        "batch size 128;",
+        "batch size 64;",
         "probe logistic regression;",
         "seed 0 / 1;",
         "device cpu;",
@@ -105,7 +105,7 @@ def test_the_note_names_the_protocol(record_of: Make) -> None:
         ([], {"backbone": "resnet18"}, "backbone"),
         ([], {"stem": "imagenet"}, "stem"),
         (["epochs=31"], {}, "epochs per step"),
-        (["batch_size=64"], {}, "batch size"),
+        (["batch_size=32"], {}, "batch size"),
         (["epochs=31"], {"stem": "imagenet"}, "stem, epochs per step"),
     ],
 )

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 class MomentumEncoder(nn.Module):
     """θ ← m θ + (1 − m) θ_source, for parameters and buffers alike. Paper: eqs. 2 and 4.
 
-    No gradient ever enters it. The copy owns its mode: calling `train()` on it, or on a learner that holds it, changes nothing. As a teacher it
-    always evaluates; as MoCo's key encoder it normalises with the batch's own statistics (`batch_statistics`).
+    No gradient ever enters it. The copy owns its mode: calling `train()` on it, or on a learner that holds it, changes
+    nothing. As a teacher it always evaluates; as MoCo's key encoder it normalises with the batch's own statistics
+    (`batch_statistics`).
     """
 
     def __init__(self, source: nn.Module, momentum: float, batch_statistics: bool = False) -> None:

@@ -1,0 +1,124 @@
+"""The command line as a user meets it: real processes, exit codes, one clear line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TINY = [
+    "--set=dataset=symbols,textures",
+    "--set=data.images_per_class=6",
+    "--set=data.classes=3",
+    "--set=epochs=1",
+    "--set=batch_size=6",
+    "--set=encoder.width=4",
+    "--set=memory.per_cluster=2",
+    "--set=threads=1",
+]
+
+
+def ccl(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ccl", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "COLUMNS": "160", "CCL_DATA": "/nonexistent"},
+    )
+
+
+def test_help_shows_commands_and_never_imports_torch() -> None:
+    code = "import sys, ccl.cli.app; from ccl.loading import load_settings; load_settings('demo')"
+    code += "; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+    answer = ccl("--help")
+    assert answer.returncode == 0
+    assert all(command in answer.stdout for command in ("demo", "run", "doctor"))
+    assert "Example: ccl run" in ccl("run", "--help").stdout
+
+
+def test_a_run_leaves_its_folder_and_the_same_command_again_touches_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "ein Lauf ü"
+    first = ccl("run", "demo", *TINY, "--out", out)
+    assert first.returncode == 0, first.stderr
+    assert "after step 2: all classes" in first.stdout
+    present = {path.name for path in out.iterdir()}
+    assert present >= {"settings.yaml", "status.json", "metrics.jsonl", "accuracy.csv", "encoder.safetensors", "memory"}
+    assert json.loads((out / "status.json").read_text())["state"] == "complete"
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["probe", "step", "epoch", "probe", "step", "epoch", "probe"]
+    assert set(rows[-2]["losses"]) == {"contrast", "distillation", "extra_sample_queue"}
+    assert len(list((out / "memory").glob("*.png"))) == 12
+    assert "<svg" in (out / "report.html").read_text()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "report.html"}
+    again = ccl("run", "demo", *TINY, "--out", out)
+    assert again.returncode == 0
+    assert "complete; nothing to do" in again.stdout
+    assert all(path.stat().st_mtime_ns == mtime for path, mtime in before.items())
+    other = ccl("run", "demo", *TINY, "--set=seed=5", "--out", out)
+    assert other.returncode == 2
+    assert "other settings" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "demos", "--out", "x"], "no preset and no file 'demos'; did you mean 'demo'?"),
+        (["run", "demo", "--set=epoch=3", "--out", "x"], "unknown setting 'epoch'; did you mean 'epochs'?"),
+        (["run", "demo", "--set=batch_size=5000", "--out", "x"], "batch_size 5000 exceeds the 1000 images of step 1"),
+        (["run", "demo", "--set=memory.clusters=5000", "--out", "x"], "memory.clusters 5000 exceeds the 1000 images"),
+        (["run", "demo", "--set=dataset=greek", "--set=steps=11", "--out", "x"], "can't be cut in 11 steps"),
+        (["run", "cifar100", "--out", "x"], "--data-root"),
+        (["demo", "--strategies", "finetunning", "--out", "x"], "did you mean 'finetuning'?"),
+    ],
+)
+def test_mistakes_get_one_line_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = ccl(*arguments)
+    assert answer.returncode == 2
+    assert told in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+    assert not list(Path("x").rglob("*")) if Path("x").exists() else True
+
+
+def test_an_output_that_is_a_file_or_a_stranger_s_folder_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert "is a file; name a folder" in ccl("run", "demo", "--out", file).stderr
+    assert "can't be made" in ccl("run", "demo", "--out", file / "below").stderr
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    (stranger / "thesis.txt").write_text("mine")
+    answer = ccl("run", "demo", "--out", stranger)
+    assert answer.returncode == 2
+    assert "is no run folder" in answer.stderr
+    assert (stranger / "thesis.txt").read_text() == "mine"
+
+
+def test_an_unknown_command_and_a_missing_option_exit_with_2() -> None:
+    assert ccl("lern").returncode == 2
+    assert ccl("run", "demo").returncode == 2
+
+
+def test_the_demo_runs_every_strategy_and_begins_anew_what_was_stopped(tmp_path: Path) -> None:
+    small = [*TINY, "--strategies", "finetuning,upper_bound", "--out", tmp_path / "demo"]
+    assert ccl("demo", *small).returncode == 0
+    status = tmp_path / "demo" / "finetuning" / "status.json"
+    status.write_text(json.dumps({"state": "running"}))  # as a killed demo leaves it
+    answer = ccl("demo", *small)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.count("complete; nothing to do") == 1
+    assert "Random initialisation" in answer.stdout
+    assert "Upper Bound" in answer.stdout
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
+
+
+def test_doctor_answers() -> None:
+    answer = ccl("doctor")
+    assert answer.returncode == 0
+    assert "images/s" in answer.stdout

@@ -1,0 +1,50 @@
+"""Impossible combinations that show only with the data: one line with the nearest valid value."""
+
+import pytest
+
+from ccl.build import build_device, build_stream
+from ccl.errors import UserError
+from ccl.loading import load_settings
+
+SMALL = ("dataset=symbols,textures", "data.resize=16", "data.images_per_class=6", "data.classes=4", "batch_size=12")
+
+
+@pytest.mark.parametrize(
+    ("assignments", "told"),
+    [
+        (["batch_size=40"], "batch_size 40 exceeds the 24 images of step 1; nearest valid value: 24"),
+        (["batch_size=40", "encoder.batch_norm_groups=5"], "nearest valid value: 20"),
+        (["memory.clusters=30"], "memory.clusters 30 exceeds the 24 images of step 1; nearest valid value: 24"),
+        (["dataset=symbols", "steps=9"], "4 classes can't be cut in 9 steps; nearest valid value: 4"),
+        (["steps=3"], "a domain-incremental stream has one step per dataset: 2"),
+        (["dataset=symbols,symbols"], "dataset names one set twice"),
+        (["dataset=symbol"], "did you mean 'symbols'?"),
+        (["data.classes=40"], "nearest valid value: 10"),
+        (["dataset=cifar100", "data.root=/nowhere"], "--data-root"),
+    ],
+)
+def test_impossible_combinations_are_refused(assignments: list[str], told: str) -> None:
+    settings = load_settings("demo", [*SMALL, *assignments])
+    with pytest.raises(UserError) as caught:
+        build_stream(settings)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UserError, match="try device=cpu"):
+        build_device(load_settings("demo", ["device=cuda:99"]))
+
+
+def test_upper_bound_gets_everything_at_once() -> None:
+    stream = build_stream(load_settings("demo", [*SMALL, "strategy=upper_bound"]))
+    assert [len(source) for source in stream.arrivals] == [48]
+    assert len(set(stream.arrivals[0].ids.tolist())) == 48
+    assert len(stream.probe_parts) == 2
+
+
+def test_a_joined_dataset_can_be_cut_by_class() -> None:
+    stream = build_stream(load_settings("demo", [*SMALL, "data.stream=class", "steps=4"]))
+    assert [len(step.classes) for step in stream.steps] == [2, 2, 2, 2]
+    other = build_stream(load_settings("demo", [*SMALL, "data.stream=class", "steps=4", "seed=1"]))
+    assert [step.classes for step in stream.steps] != [step.classes for step in other.steps]

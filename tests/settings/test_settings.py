@@ -1,0 +1,143 @@
+"""Settings: every mistake gets a clear line with the nearest valid name, all at once, before any work."""
+
+import string
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ccl.errors import UserError
+from ccl.loading import dump_settings, load_settings, preset_names, setting_names, validated
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_presets_load_open_with_their_command_and_read_back(preset: str) -> None:
+    settings = load_settings(preset)
+    assert validated(yaml.safe_load(dump_settings(settings))) == settings
+    text = (Path(__file__).parents[2] / "src" / "ccl" / "presets" / f"{preset}.yaml").read_text()
+    assert f"#   ccl run {preset} " in text
+
+
+def test_the_paper_s_values_are_the_preset_s() -> None:
+    cifar = load_settings("cifar100")
+    assert (cifar.epochs, cifar.batch_size, cifar.optimizer.learning_rate, cifar.optimizer.weight_decay) == (
+        200,
+        512,
+        0.06,
+        5e-4,
+    )
+    assert (cifar.moco_v2.queue_size, cifar.moco_v2.key_momentum, cifar.temperature) == (4096, 0.99, 0.1)
+    assert cifar.encoder.batch_norm_groups == 8
+    weights = cifar.weights
+    assert (weights.contrast, weights.extra_sample_queue, weights.distillation) == (0.9, 0.1, 0.1)
+    assert (cifar.extra_sample_queue.size, cifar.memory.per_cluster, cifar.memory.num_views) == (128, 20, 6)
+    assert cifar.distillation.momentum == 0.996
+    imagenet = load_settings("imagenet-full")
+    assert (imagenet.batch_size, imagenet.optimizer.learning_rate, imagenet.optimizer.weight_decay) == (256, 0.03, 1e-4)
+    assert (imagenet.moco_v2.queue_size, imagenet.moco_v2.key_momentum, imagenet.temperature) == (65536, 0.999, 0.2)
+    assert imagenet.steps == 10
+
+
+def test_the_authors_choices_differ_from_the_paper_s_where_the_notes_say() -> None:
+    ours, theirs = load_settings("imagenet-sub").model_dump(), load_settings("authors-code").model_dump()
+
+    def flat(values: dict[str, object], prefix: str = "") -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, value in values.items():
+            found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+        return found
+
+    differing = {name for name, value in flat(theirs).items() if flat(ours)[name] != value}
+    assert differing == {
+        "weights.contrast",
+        "extra_sample_queue.size",
+        "distillation.student_temperature",
+        "distillation.teacher_temperature",
+        "distillation.rows",
+        "distillation.plain_images",
+        "memory.include_plain",
+        "memory.score",
+        "memory.top_up",
+        "memory.replacement",
+        "moco_v2.reset_key_encoder",
+        "optimizer.carry_momentum",
+    }
+
+
+def typos(word: str) -> set[str]:
+    """Every word one deletion, one swap or one of a few insertions away, in the last part of a dotted name."""
+    head, _, last = word.rpartition(".")
+    found = {last[:i] + last[i + 1 :] for i in range(len(last))}
+    found |= {last[:i] + last[i + 1] + last[i] + last[i + 2 :] for i in range(len(last) - 1)}
+    found |= {last[:i] + letter + last[i:] for i in range(len(last) + 1) for letter in string.ascii_lowercase[::9]}
+    return {f"{head}.{typo}" if head else typo for typo in found if typo and typo != last}
+
+
+@pytest.mark.parametrize("name", setting_names())
+def test_every_typo_of_every_key_is_refused_with_the_right_name(name: str) -> None:
+    for typo in typos(name) - set(setting_names()):
+        section = typo.split(".")[0]
+        with pytest.raises(UserError) as caught:
+            load_settings("demo", [f"{typo}=1"])
+        assert f"did you mean {name!r}?" in str(caught.value), (typo, section)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "told"),
+    [
+        ("epochs=many", "epochs: Input should be a valid integer, got 'many'"),
+        ("epochs=0", "epochs: Input should be greater than or equal to 1, got 0"),
+        ("epochs=2.5", "epochs: Input should be a valid integer"),
+        ("temperature=0", "temperature: Input should be greater than 0, got 0"),
+        ("temperature=.nan", "temperature: Input should be a finite number"),
+        ("moco_v2.queue_size=0", "moco_v2.queue_size: Input should be greater than or equal to 1, got 0"),
+        ("extra_sample_queue.size=0", "extra_sample_queue.size: Input should be greater than or equal to 1, got 0"),
+        ("strategy=cll", "strategy: unknown strategy 'cll'; did you mean 'ccl'?"),
+        ("objective=byol", "objective: Input should be 'moco_v2', 'simclr' or 'insdisc', got 'byol'"),
+        ("device=gpu", "device: a device is auto, cpu, cuda, cuda:1 or mps"),
+        ("encoder.batch_norm_groups=7", "batch_size 64 can't be split in 7 encoder.batch_norm_groups; nearest"),
+        ("data=3", "data: Input should be a valid dictionary"),
+        ("queue_size=3", "unknown setting 'queue_size'; did you mean 'moco_v2.queue_size'?"),
+        ("epochs", "--set takes key=value"),
+        ("epochs=[1", "--set epochs=[1, line 1: not valid YAML"),
+    ],
+)
+def test_wrong_values_get_one_line(assignment: str, told: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_settings("demo", [assignment])
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(UserError) as caught:
+        load_settings("demo", ["epoch=3", "batch_size=x", "memory.per_clusters=3"])
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 3
+    assert {line.split("'")[1] for line in lines if "unknown" in line} == {"epoch", "memory.per_clusters"}
+
+
+def test_numbers_with_exponents_are_numbers() -> None:
+    assert load_settings("demo", ["optimizer.weight_decay=1e-4"]).optimizer.weight_decay == 1e-4
+    assert load_settings("demo", ["optimizer.learning_rate=3E-2"]).optimizer.learning_rate == 0.03
+
+
+def test_files_extend_presets_and_assignments_win(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("extends: demo\nepochs: 7\nmemory: {per_cluster: 3}\n")
+    settings = load_settings(str(file), ["epochs=9"])
+    assert (settings.epochs, settings.memory.per_cluster, settings.memory.num_views) == (9, 3, 6)
+    assert settings.dataset == load_settings("demo").dataset
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [", "epochs: !!python/object/apply:os.system ['true']", "\x00"])
+def test_odd_files_are_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError, match=r"odd\.yaml"):
+        load_settings(str(file))
+
+
+def test_an_unknown_preset_is_told_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'cifar100'"):
+        load_settings("cifar10O")

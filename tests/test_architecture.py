@@ -1,0 +1,109 @@
+"""Folders are the pipeline: imports point upstream only, and every concept of the paper has its home."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "ccl"
+
+# Upstream first. A module may import from its own layer and from those before it.
+LAYERS = [
+    ["seeding", "errors", "strategies"],
+    ["settings"],
+    ["loading"],
+    ["data"],
+    ["views"],
+    ["encoders"],
+    ["losses"],
+    ["memory"],
+    ["objectives"],
+    ["retention"],
+    ["training"],
+    ["evaluation"],
+    ["build"],
+    ["report"],
+    ["run"],
+    ["cli", "__main__"],
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+# Parts take plain keyword arguments: only the edge knows settings.
+KNOWS_SETTINGS = {"settings", "loading", "build", "report", "run", "cli", "__main__"}
+
+
+def home(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """First names below ccl that a module imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ccl":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("ccl.")}
+    return found
+
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_upstream(path: Path) -> None:
+    mine = home(path)
+    for other in imported(path):
+        assert LEVEL[other] <= LEVEL[mine], f"{mine} imports {other}, which lies downstream"
+        assert other not in ("settings", "loading") or mine in KNOWS_SETTINGS, f"{mine} must not know settings"
+
+
+def test_no_module_is_a_drawer_for_everything() -> None:
+    assert not [path for path in MODULES if path.stem in ("utils", "helpers", "common", "misc")]
+
+
+def test_no_unsafe_calls() -> None:
+    unsafe = re.compile(
+        r"pickle\.loads?\(|yaml\.load\(|(?<![.\w])(eval|exec)\(|weights_only=False|allow_pickle=True|shell=True"
+    )
+    assert unsafe.search("x = eval(y)")
+    assert [path for path in MODULES if unsafe.search(path.read_text())] == []
+
+
+def symbols() -> list[str]:
+    return sorted(set(re.findall(r"`(ccl\.[A-Za-z0-9_.]+)`", (ROOT / "docs" / "paper_map.md").read_text())))
+
+
+@pytest.mark.parametrize("symbol", symbols())
+def test_every_symbol_of_the_paper_map_exists(symbol: str) -> None:
+    module, _, name = symbol.rpartition(".")
+    try:
+        assert hasattr(importlib.import_module(module), name)
+    except ModuleNotFoundError:
+        owner, _, attribute = module.rpartition(".")
+        assert hasattr(getattr(importlib.import_module(owner), attribute), name)
+
+
+def test_the_paper_map_is_not_empty() -> None:
+    assert len(symbols()) > 20
+
+
+def test_what_the_outside_calls() -> None:
+    import ccl
+
+    for dotted in (
+        "losses.info_nce",
+        "losses.nt_xent",
+        "losses.similarity_distillation",
+        "memory.FeatureQueue",
+        "memory.lowest_view_variance",
+        "encoders.MomentumEncoder",
+        "evaluation.forgetting",
+        "evaluation.forward_transfer",
+        "data.class_incremental",
+    ):
+        module, name = dotted.split(".")
+        assert getattr(getattr(ccl, module), name).__doc__
