@@ -132,10 +132,10 @@ def _learn(settings: Settings, stream: Stream, learner: Learner, viewer: Viewer,
         stream.arrivals,
         viewer,
         build_plan(settings),
-        build_selection(settings),
-        stream.num_clusters,
-        _Both(log, display),
-        after_step,
+        selection=build_selection(settings),
+        num_clusters=stream.num_clusters,
+        observer=_Both(log, display),
+        after_step=after_step,
     )
 
 

@@ -85,6 +85,7 @@ def test_the_memory_gets_the_lowest_variance_of_each_cluster() -> None:
     settings = tiny_settings("strategy=ccl")
     learner, source = build_learner(settings, CPU), build_stream(settings).arrivals[0]
     viewer, selection = build_viewer(settings, CPU), build_selection(settings)
+    assert selection is not None
     remember(learner, source, viewer, 0, 3, selection)
     memory = learner.memory
     assert len(memory) == 6
@@ -113,7 +114,9 @@ def test_the_authors_score_uses_the_plain_image_too() -> None:
     for assignments in ((), options):
         settings = tiny_settings("strategy=ccl", *assignments)
         learner, source = build_learner(settings, CPU), build_stream(settings).arrivals[0]
-        remember(learner, source, build_viewer(settings, CPU), 0, 3, build_selection(settings))
+        selection = build_selection(settings)
+        assert selection is not None
+        remember(learner, source, build_viewer(settings, CPU), 0, 3, selection)
         scores.append(learner.memory.scores)
     assert scores[0].tolist() != scores[1].tolist()
 

@@ -71,10 +71,9 @@ def learn(
         arrivals or stream.arrivals,
         build_viewer(settings, device),
         build_plan(settings),
-        build_selection(settings),
-        stream.num_clusters,
-        watcher,
-        lambda step: None,
+        selection=build_selection(settings),
+        num_clusters=stream.num_clusters,
+        observer=watcher,
     )
     return learner, watcher
 

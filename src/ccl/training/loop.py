@@ -23,6 +23,19 @@ class Observer(Protocol):
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None: ...
 
 
+class Quiet:
+    """An observer that does nothing."""
+
+    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None: ...
+
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None: ...
+
+    def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None: ...
+
+
+_QUIET = Quiet()
+
+
 class NotFiniteError(ArithmeticError):
     """A loss became nan or infinite; nothing was updated with it."""
 
@@ -32,12 +45,16 @@ def learn_stream(
     stream: Sequence[ImageSource],
     viewer: Viewer,
     plan: Plan,
-    selection: Selection | None,
-    num_clusters: Sequence[int],
-    observer: Observer,
-    after_step: Callable[[int], None],
+    *,
+    selection: Selection | None = None,
+    num_clusters: Sequence[int] = (),
+    observer: Observer = _QUIET,
+    after_step: Callable[[int], None] = lambda step: None,
 ) -> None:
-    """Learn D_1 … D_N one after the other; step t reads D_t and the rehearsal memory S, and nothing else."""
+    """Learn D_1 … D_N one after the other; step t reads D_t and the rehearsal memory S, and nothing else.
+
+    With a `selection`, `num_clusters` says for each step how many groups its images are thought to have.
+    """
     optimizer: torch.optim.SGD | None = None
     for step, new in enumerate(stream):
         images = chain([new, learner.memory.source_like(new)])  # D = D_t ∪ S
@@ -66,7 +83,8 @@ def learn_stream(
                 observer.updated(step, epoch, values, len(batch.ids))
             learner.end_epoch()  # θ_T follows θ_q
             observer.epoch_ends(step, epoch, learning_rate)
-        remember(learner, new, viewer, step, num_clusters[step], selection)  # S ← S ∪ Sample_strategy(D_t)
+        if selection is not None:
+            remember(learner, new, viewer, step, num_clusters[step], selection)  # S ← S ∪ Sample_strategy(D_t)
         after_step(step)
 
 

@@ -33,10 +33,10 @@ class Selection:
 
 
 def remember(
-    learner: Learner, source: ImageSource, viewer: Viewer, step: int, num_clusters: int, selection: Selection | None
+    learner: Learner, source: ImageSource, viewer: Viewer, step: int, num_clusters: int, selection: Selection
 ) -> None:
     """S ← S ∪ Sample_strategy(D_t): add the chosen images of the step to the learner's memory."""
-    if selection is None or selection.per_cluster == 0:
+    if selection.per_cluster == 0:
         return
     if selection.method == "random":
         count = selection.per_cluster * num_clusters
