@@ -158,6 +158,7 @@ def _probe_row(row: int | None, result: ProbeResult) -> dict[str, Any]:
         "per_step": list(result.per_step),
         "all_class": list(result.all_class),
         "all_class_total": result.all_class_total,
+        "knn_total": result.knn_total,
         "protocol": result.protocol,
     }
     if result.health is not None:

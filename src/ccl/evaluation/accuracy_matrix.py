@@ -25,6 +25,7 @@ class ProbeResult:
     all_class_total: float  # that probe on all test parts together
     protocol: str  # how the probes were fitted
     health: Health | None = None
+    knn_total: float | None = None  # the nearest neighbours' vote over all classes, on all test parts together
 
 
 class AccuracyMatrix:

@@ -11,6 +11,7 @@ from ccl.data.sources import ImageSource
 from ccl.encoders.reading import Encoder, PlainViewer, extract
 from ccl.evaluation.accuracy_matrix import ProbeResult
 from ccl.evaluation.health import Health
+from ccl.evaluation.knn_probe import knn_accuracy
 from ccl.evaluation.linear_probe import CACHED_PROTOCOL, fit
 
 
@@ -35,6 +36,7 @@ def probe_stream(
     """Fit a probe for each part and one for all classes, by the cached protocol; every image's features are read once.
 
     `on_progress(done, total)` is told after each reading and each fit. Health is that of the test images' embeddings.
+    The nearest neighbours' vote (200, temperature 0.07) on the same features is told beside it.
     """
     if not parts:
         raise ValueError("there are no parts to probe")
@@ -52,13 +54,16 @@ def probe_stream(
         tick()
         per_step.append(fit(train[-1], part.train_labels).accuracy(test[-1], part.test_labels))
         tick()
-    probe = fit(torch.cat(train), torch.cat([part.train_labels for part in parts]))
+    train_labels = torch.cat([part.train_labels for part in parts])
+    test_labels = torch.cat([part.test_labels for part in parts])
+    probe = fit(torch.cat(train), train_labels)
     all_class = [probe.accuracy(rows, part.test_labels) for rows, part in zip(test, parts, strict=True)]
     total = sum(value * len(rows) for value, rows in zip(all_class, test, strict=True)) / sum(map(len, test))
     tick()
     health = _health(encoder, parts, viewer, batch_size, num_health_images)
     tick()
-    return ProbeResult(tuple(per_step), tuple(all_class), total, CACHED_PROTOCOL, health)
+    neighbours = knn_accuracy(torch.cat(train), train_labels, torch.cat(test), test_labels)
+    return ProbeResult(tuple(per_step), tuple(all_class), total, CACHED_PROTOCOL, health, neighbours)
 
 
 def _health(

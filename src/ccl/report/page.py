@@ -64,7 +64,7 @@ def _render(records: Sequence[RunRecord], title: str) -> str:
     return template.render(
         title=title,
         headline=_headline(records),
-        command=_command(records),
+        settings_line=_settings_line(records),
         table=table,
         streams=streams,
         runs=runs,
@@ -89,10 +89,10 @@ def _headline(records: Sequence[RunRecord]) -> str:
     return f"{runs} over a stream of {num_images:,} unlabelled images in {steps}: {stream}.{state}"
 
 
-def _command(records: Sequence[RunRecord]) -> str:
+def _settings_line(records: Sequence[RunRecord]) -> str:
     """The settings that everyone types, as one types them; several values where the runs differ."""
     keys = ("dataset", "strategy", "objective", "steps", "epochs", "batch_size", "seed")
-    parts = ["ccl"]
+    parts = []
     for key in keys:
         values = [getattr(record.settings, key) for record in records if getattr(record.settings, key) is not None]
         shown = dict.fromkeys(",".join(value) if isinstance(value, list) else str(value) for value in values)
