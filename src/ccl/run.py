@@ -21,7 +21,7 @@ from ccl.build import (
     build_stream,
     build_viewer,
 )
-from ccl.data import describe
+from ccl.data import describe, write_bad_images
 from ccl.encoders import Encoder
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
@@ -84,6 +84,8 @@ def run(settings: Settings, folder: Path, display: Display) -> RunRecord:
         display.note(line)
     learner, viewer = build_learner(settings, device), build_viewer(settings, device)
     log = RunLog(folder, settings, protocol(settings, stream, device))
+    if stream.dataset.skipped:
+        write_bad_images(folder / "bad_images.csv", stream.dataset.skipped)
     try:
         _learn(settings, stream, learner, viewer, log, display)
     except KeyboardInterrupt:
@@ -190,7 +192,8 @@ def _occupied(settings: Settings, folder: Path) -> RunRecord | None:
 def _worth_knowing(settings: Settings, stream: Stream) -> list[str]:
     lines = [f"{stream.dataset.name}: {describe(stream.steps)}", *stream.dataset.notes]
     if stream.dataset.skipped:
-        lines.append(f"{len(stream.dataset.skipped)} files are no usable images, e.g. {stream.dataset.skipped[0]}")
+        bad = stream.dataset.skipped
+        lines.append(f"{len(bad)} files are no usable images and left out (bad_images.csv), e.g. {bad[0]}")
     smallest = min(len(source) for source in stream.arrivals)
     if settings.objective == "moco_v2" and settings.moco_v2.queue_size > smallest:
         lines.append(

@@ -1,5 +1,6 @@
 """One protocol, four forms: the same images must come out of each."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -82,6 +83,29 @@ def test_chained_sources_keep_their_ids_and_arrays_of_one_size_become_one(images
     mixed = chain([*parts, ArraySource(images[:1, :, :3])])
     assert mixed.image_size is None
     assert torch.equal(_pixels(mixed, 3), images[0, :, :3])
+
+
+@pytest.mark.parametrize("join", [JoinedSource, chain])
+@pytest.mark.parametrize("parts", [[], [EncodedSource([], torch.arange(0))] * 2])
+def test_no_images_are_an_empty_source(
+    join: Callable[[Sequence[ImageSource]], ImageSource], parts: list[ImageSource]
+) -> None:
+    empty = join(parts)
+    assert len(empty) == 0
+    assert empty.ids.tolist() == []
+    assert empty.ids.dtype == torch.int64
+    assert empty.image_size is None
+    assert len(empty.subset(torch.arange(0))) == 0
+
+
+def test_chained_empty_arrays_keep_their_size(images: torch.Tensor) -> None:
+    nothing = ArraySource(images[:0])
+    empty = chain([nothing, nothing])
+    assert (len(empty), empty.image_size) == (0, (6, 4))
+    assert empty.read(torch.arange(0)).shape == (0, 3, 6, 4)
+    joined = JoinedSource([JoinedSource([]), ArraySource(images, IDS)])
+    assert joined.ids.tolist() == IDS.tolist()
+    assert torch.equal(joined.read(torch.tensor([2])), images[2:3])
 
 
 @pytest.mark.parametrize("wrong", [torch.zeros(2, 3, 4, 4), torch.zeros(2, 1, 4, 4, dtype=torch.uint8)])

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from ccl.evaluation import fit
 from ccl.evaluation import linear_probe as linear_probe_module
-from ccl.evaluation.linear_probe import default_l2
+from ccl.evaluation.linear_probe import L2_FACTORS, choose_l2, enumerate_labels, moments
 
 
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,8 +95,43 @@ def test_one_class_and_one_image_are_fine() -> None:
     assert probe.predict(torch.randn(4, 2)).tolist() == [3, 3, 3, 3]
 
 
-def test_default_penalty_is_a_prior_that_fades_with_data() -> None:
-    assert default_l2(1000, 256) == pytest.approx(10 * default_l2(10_000, 256))
+def chosen_factor(features: torch.Tensor, labels: torch.Tensor) -> float:
+    centre, scale = moments(features)
+    classes, targets = enumerate_labels(labels)
+    l2 = choose_l2((features - centre) / scale, targets, len(classes))
+    return l2 * len(features) / features.shape[1]
+
+
+def test_noise_gets_a_strong_penalty_and_separable_rows_a_weak_one() -> None:
+    """Labels that hardly depend on the rows want the strongest prior; a fine, deterministic border the weakest."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.randn(600, 60, generator=draw)
+    blurred = ((rows[:, 0] + 6 * torch.randn(600, generator=draw)) > 0).long()
+    border = (rows @ torch.linspace(-1, 1, 60) > 0).long()
+    assert chosen_factor(rows, blurred) == pytest.approx(max(L2_FACTORS))
+    assert chosen_factor(rows, border) <= 0.03 + 1e-6
+
+
+def test_a_rough_solution_chooses_as_a_fine_one_would() -> None:
+    features, labels = digits()
+    centre, scale = moments(features[:900])
+    standard, targets = (features[:900] - centre) / scale, labels[:900]
+    order = linear_probe_module.permutation(torch.arange(900), "held out for l2")
+    held_out, rest = order[:180], order[180:]
+    losses = []
+    for factor in L2_FACTORS:
+        weights, bias = linear_probe_module._minimise(standard[rest], targets[rest], 10, factor * 64 / 720, 1e-7, 2000)
+        losses.append(
+            float(torch.nn.functional.cross_entropy(standard[held_out] @ weights.T + bias, targets[held_out]))
+        )
+    chosen = chosen_factor(features[:900], labels[:900])
+    (number,) = [number for number, factor in enumerate(L2_FACTORS) if factor == pytest.approx(chosen)]
+    assert losses[number] < 1.05 * min(losses)
+    assert max(losses) > 1.5 * min(losses)
+
+
+def test_few_rows_take_the_usual_penalty() -> None:
+    assert chosen_factor(torch.randn(8, 5), torch.tensor([0, 1] * 4)) == pytest.approx(0.1)
 
 
 def test_is_deterministic_and_works_without_gradients() -> None:

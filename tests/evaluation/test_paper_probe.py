@@ -137,7 +137,7 @@ def test_both_protocols_agree_on_digits() -> None:
     cached = fit(extract(net, train, viewer), labels[:1200]).accuracy(rows, labels[1200:])
     paper = fit_paper(net, train, labels[:1200], viewer, epochs=20, milestones=(12, 16), normalise="standardise")
     assert cached > 90
-    assert paper.accuracy(rows, labels[1200:]) == pytest.approx(cached, abs=1.5)
+    assert paper.accuracy(rows, labels[1200:]) == pytest.approx(cached, abs=2.0)
 
 
 def test_wrong_requests_are_refused() -> None:

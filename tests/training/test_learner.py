@@ -10,6 +10,7 @@ from torch import nn
 from ccl.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.encoders.reading import extract
 from ccl.memory import group
+from ccl.retention import Lesson
 from ccl.training import Learner, NotFiniteError, Plan, remember
 
 CPU = torch.device("cpu")
@@ -133,3 +134,37 @@ def test_every_part_of_the_state_is_in_the_state_dict() -> None:
         "registered_parts.extra_sample_queue.queue.vectors",
     ):
         assert needed in names
+
+
+class Diary(nn.Module):
+    """A part that writes down when it is called."""
+
+    name = "diary"
+    plain_images = "none"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[str] = []
+
+    def begin_step(self, encoder: nn.Module) -> None:
+        self.entries.append("begin_step")
+
+    def loss(self, lesson: Lesson) -> torch.Tensor:
+        self.entries.append("loss")
+        return lesson.contrast.loss * 0
+
+    def after_update(self, lesson: Lesson) -> None:
+        self.entries.append(f"after_update {int(lesson.is_old.sum()) > 0}")
+
+    def end_epoch(self, encoder: nn.Module) -> None:
+        self.entries.append("end_epoch")
+
+
+def test_parts_act_at_their_four_moments() -> None:
+    settings = tiny_settings("strategy=simple_rehearsal", "epochs=2", "batch_size=16")
+    plain, diary = build_learner(settings, CPU), Diary()
+    learner = Learner(plain.encoder, plain.objective, [diary], {"contrast": 1.0, "diary": 1.0})
+    learn(settings, learner=learner)
+    first = ["begin_step", *(["after_update False"] * 2 + ["end_epoch"]) * 2]  # 24 images: two batches of 12
+    second = ["begin_step", *(["loss", "after_update True"] * 2 + ["end_epoch"]) * 2]  # 24 + 8 images: two of 16
+    assert diary.entries == first + second

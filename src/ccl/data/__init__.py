@@ -6,9 +6,10 @@ for: the embedded sets are drawn from a seed, the others are found below a data 
 """
 
 from ccl.data.batches import epoch_batches
-from ccl.data.dataset import Dataset
+from ccl.data.dataset import BadImage, Dataset
 from ccl.data.datasets import DATASET_NAMES, EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
+from ccl.data.screening import write_bad_images
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.data.streams import Step, class_incremental, describe, domain_incremental, of_classes
 
@@ -16,6 +17,7 @@ __all__ = [
     "DATASET_NAMES",
     "EMBEDDED_DOMAINS",
     "ArraySource",
+    "BadImage",
     "BadImageError",
     "Dataset",
     "EncodedSource",
@@ -31,4 +33,5 @@ __all__ = [
     "epoch_batches",
     "load_dataset",
     "of_classes",
+    "write_bad_images",
 ]

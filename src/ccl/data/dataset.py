@@ -18,6 +18,17 @@ Classes = int | str | Path | Sequence[str]  # the first so many, a file of names
 
 
 @dataclass(frozen=True)
+class BadImage:
+    """A file that is left out of a dataset because it is no usable image."""
+
+    path: Path
+    reason: str  # one line
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class Dataset:
     """Images to learn from and images to test on; ids count through the training part and go on in the test part."""
 
@@ -28,7 +39,7 @@ class Dataset:
     test_labels: Tensor | None
     class_names: tuple[str, ...]
     fingerprint: str  # equal for equal images, labels and classes; "" until load_dataset has taken it
-    skipped: tuple[str, ...] = ()  # "path: reason" of each file that is no usable image
+    skipped: tuple[BadImage, ...] = ()  # left out of both parts, in their order
     notes: tuple[str, ...] = ()  # choices the user should be told of, one line each
 
 
@@ -73,7 +84,7 @@ def joined(datasets: Sequence[Dataset], name: str) -> Dataset:
         fingerprint=_digest(part.fingerprint.encode() for part in datasets)
         if all(part.fingerprint for part in datasets)
         else "",
-        skipped=tuple(line for dataset in datasets for line in dataset.skipped),
+        skipped=tuple(bad for dataset in datasets for bad in dataset.skipped),
         notes=tuple(line for dataset in datasets for line in dataset.notes),
     )
     return numbered(whole)
@@ -147,12 +158,18 @@ def _read_list(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def taken_fingerprint(dataset: Dataset, classes: Classes | None, resize: int | None) -> str:
-    """A hash of images (or file names and sizes), labels and class names; a class list adds its name and hash."""
+def taken_fingerprint(
+    dataset: Dataset, classes: Classes | None, resize: int | None, skipped: Sequence[BadImage] = ()
+) -> str:
+    """A hash of images (or file names and sizes), labels and class names; a class list adds its name and hash.
+
+    Files that are then left out are in it too: one that rots without a change of size moves the ids of others.
+    """
     parts: list[bytes | memoryview] = [repr((dataset.class_names, resize)).encode()]
     for source, labels in ((dataset.train, dataset.train_labels), (dataset.test, dataset.test_labels)):
         parts.append(b"" if labels is None else labels.numpy().tobytes())
         parts.extend([] if source is None else _content(source))
+    parts.extend(f"without {bad.path.parent.name}/{bad.path.name}".encode(errors="surrogateescape") for bad in skipped)
     if classes is None:
         return _digest(parts)
     if isinstance(classes, int):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ccl.data.dataset import Classes, Dataset, Progress, joined, narrowed, numbered, taken_fingerprint
+from ccl.data.screening import screened
 from ccl.errors import UserError, did_you_mean
 
 EMBEDDED_DOMAINS = ("digits", "capitals", "greek", "symbols", "textures")
@@ -28,20 +29,22 @@ def load_dataset(
 ) -> Dataset:
     """A dataset of `DATASET_NAMES` (or "folder:sub/path") below the data root, narrowed and resized as asked.
 
-    `seed` matters to embedded sets only, which are drawn from it. `progress` hears of downloads and of decoding.
+    Files are decoded once; those that can't be are left out and listed in `skipped`. `seed` matters to embedded sets
+    only, which are drawn from it. `progress` hears of downloads and of decoding.
     """
     if resize is not None and resize < 1:
         raise UserError(f"resize must be at least 1 pixel, got {resize}")
     if name == "imagenet-sub" and classes is None:
         classes = _IMAGENET_SUB_CLASSES
     whole = _opener(name)(name, data_root(root), resize, seed, download, progress)
-    dataset = numbered(narrowed(whole, classes, images_per_class))
-    fingerprint = taken_fingerprint(dataset, classes, resize)
-    if resize is not None:
+    wanted = numbered(narrowed(whole, classes, images_per_class))
+    if resize is None:
+        dataset = screened(wanted, progress)
+    else:
         from ccl.data.resizing import resized
 
-        dataset = resized(dataset, resize, progress)
-    return replace(dataset, fingerprint=fingerprint)
+        dataset = resized(wanted, resize, progress)
+    return replace(dataset, fingerprint=taken_fingerprint(wanted, classes, resize, dataset.skipped))
 
 
 def data_root(root: Path | str | None) -> Path:

@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 # Everything else that Pillow can open (vector formats, containers, network streams) is refused.
 ALLOWED_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
@@ -13,12 +13,19 @@ MAX_PIXELS = 64_000_000  # Pillow itself only warns at 89 million and decodes up
 
 
 class BadImageError(ValueError):
-    """A file that is not a usable image; the message says why."""
+    """A file that is not a usable image; the message says which, where that is known, and why."""
+
+    def __init__(self, reason: str, path: Path | None = None) -> None:
+        super().__init__(reason if path is None else f"{path}: {reason}")
+        self.reason = reason
+        self.path = path
 
 
 def decode(file: Path | BinaryIO) -> Image.Image:
     """The picture as upright RGB: the first frame, alpha laid on white, EXIF rotation applied."""
     try:
+        if isinstance(file, Path) and file.stat().st_size == 0:
+            raise BadImageError("the file is empty")
         with Image.open(file, formats=ALLOWED_FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
@@ -27,7 +34,16 @@ def decode(file: Path | BinaryIO) -> Image.Image:
     except BadImageError:
         raise
     except Exception as error:  # Pillow raises many kinds for broken files
-        raise BadImageError(f"{type(error).__name__}: {error}") from error
+        raise BadImageError(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    """Why a file can't be decoded, in one line and without its name, which Pillow and Python put in some messages."""
+    if isinstance(error, UnidentifiedImageError):
+        return f"no image of the formats {', '.join(ALLOWED_FORMATS)}, or its header is damaged"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -16,6 +16,7 @@ from ccl.errors import UserError
 
 _CHUNK = 1 << 20
 _TIMEOUT = 30  # seconds without a byte
+_MAX_MEMBER = 1 << 30  # bytes; the largest known member, the training part of CIFAR-100, has 155 million
 
 
 def fetch_archive(
@@ -36,8 +37,10 @@ def fetch_archive(
             (root / folder).mkdir(exist_ok=True)
             for member in members:
                 os.replace(unpacked / member, root / folder / member)
-    # An URLError is an OSError; the reason is what the user can act on.
-    except (OSError, http.client.HTTPException, tarfile.TarError, EOFError, zlib.error) as error:
+    except UserError:
+        raise
+    # An URLError is an OSError; the reason is what the user can act on. tarfile lets some ValueErrors through.
+    except (OSError, http.client.HTTPException, tarfile.TarError, EOFError, zlib.error, ValueError) as error:
         raise UserError(f"can't download {url} to {root}: {' '.join(str(error).split())}") from error
 
 
@@ -57,13 +60,18 @@ def _download(url: str, goal: Path, progress: Progress | None) -> str:
 
 
 def _unpack(archive: Path, goal: Path, folder: str, members: Mapping[str, str]) -> Path:
-    """Only regular files with the known names are written, under those names: the archive can't choose a path."""
+    """Only regular files with the known names are written, under those names: the archive can't choose a path.
+
+    Sparse files are no regular ones here, though tarfile counts them so: a few bytes can stand for terabytes.
+    """
     goal.mkdir()
     with tarfile.open(archive, "r:gz") as tar:
         for entry in tar:
             parent, _, member = entry.name.removeprefix("./").rpartition("/")
-            if parent != folder or member not in members or not entry.isreg():
+            if parent != folder or member not in members or not entry.isreg() or entry.issparse():
                 continue
+            if entry.size > _MAX_MEMBER:
+                raise UserError(f"{entry.name} of the archive has {entry.size:,} bytes, more than {_MAX_MEMBER:,}")
             content = tar.extractfile(entry)
             if content is not None:
                 with content, (goal / member).open("wb") as file:

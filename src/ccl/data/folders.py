@@ -20,9 +20,13 @@ Listing = dict[str, list[Path]]  # class -> its images, both sorted by name
 
 def scan(folder: Path) -> Dataset:
     """The dataset in a folder, in whichever of the three layouts it has; nothing is decoded."""
-    if not folder.is_dir():
+    try:
+        is_there = folder.is_dir()
+    except OSError as error:  # it lies in a folder that may not be entered
+        raise UserError(f"can't open {folder}: {error.strerror}") from error
+    if not is_there:
         raise UserError(f"no folder {folder}; set --data-root or CCL_DATA to the folder above it")
-    names = {entry.name for entry in _entries(folder) if entry.is_dir()}
+    names = {entry.name for entry in _entries(folder) if _is_dir(entry)}
     splits = [name for name in _TEST_FOLDERS if name in names]
     if "train" in names:
         return _split(folder, splits[0] if splits else None)
@@ -95,7 +99,7 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
     listing: Listing = {}
     empty, loose = [], 0
     for entry in _entries(folder):
-        if entry.is_dir():
+        if _is_dir(entry):
             paths = list(_images_below(Path(entry.path)))
             if paths:
                 listing[entry.name] = paths
@@ -116,7 +120,7 @@ def _images_below(folder: Path) -> Iterator[Path]:
     for entry in _entries(folder):
         if _is_image(entry):
             yield Path(entry.path)
-        elif entry.is_dir(follow_symlinks=False):
+        elif _is_dir(entry, follow_links=False):
             yield from _images_below(Path(entry.path))
 
 
@@ -129,4 +133,16 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    return os.path.splitext(entry.name)[1].lower() in SUFFIXES and entry.is_file()
+    if os.path.splitext(entry.name)[1].lower() not in SUFFIXES:
+        return False
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself, or to where one may not look: as one that leads nowhere
+        return False
+
+
+def _is_dir(entry: os.DirEntry[str], *, follow_links: bool = True) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=follow_links)
+    except OSError:
+        return False

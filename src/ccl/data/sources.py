@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ccl.data.decoding import decode, encode_png
+from ccl.data.decoding import BadImageError, decode, encode_png
 
 
 class ImageSource(Protocol):
@@ -98,7 +98,11 @@ class FileSource:
         raise TypeError("files have no common size; use picture()")
 
     def picture(self, position: int) -> Image.Image:
-        return decode(self.paths[position])
+        path = self.paths[position]
+        try:
+            return decode(path)
+        except BadImageError as error:  # also a file that was sound when the dataset was loaded
+            raise BadImageError(error.reason, path) from error
 
     def encoded(self, position: int) -> bytes:
         return self.paths[position].read_bytes()
@@ -142,11 +146,12 @@ class EncodedSource:
 
 
 class JoinedSource:
-    """Several sources one after the other: D_t followed by the rehearsal memory."""
+    """Several sources one after the other: D_t followed by the rehearsal memory. There may be none."""
 
     def __init__(self, parts: Sequence[ImageSource]) -> None:
         self.parts = list(parts)
-        self.ids = torch.cat([part.ids for part in self.parts])  # (N,)
+        no_ids = torch.zeros(0, dtype=torch.int64)  # cat refuses an empty list
+        self.ids = torch.cat([no_ids, *(part.ids for part in self.parts)])  # (N,)
         self._starts = np.cumsum([0] + [len(part) for part in self.parts])
 
     @property
@@ -184,7 +189,7 @@ class JoinedSource:
 
 def chain(sources: Sequence[ImageSource]) -> ImageSource:
     """Sources one after the other with their ids; arrays of one size become one array, which is read faster."""
-    parts = [source for source in sources if len(source)]
+    parts = [source for source in sources if len(source)] or sources[:1]  # an empty one still knows its size
     arrays = [source for source in parts if isinstance(source, ArraySource)]
     if len(arrays) == len(parts) and len({source.image_size for source in arrays}) == 1:
         if len(arrays) == 1:

@@ -34,13 +34,11 @@ class FeatureQueue(nn.Module):
         size = len(self.vectors)
         if ids is None:
             ids = torch.full((len(keys),), NOBODY)
-        # Rows that would be overwritten by the same push are left out, but the cursor moves over them.
-        start = int(self.cursor) + max(0, len(keys) - size)
         keys, ids = keys[-size:], ids[-size:]
-        rows = (start + torch.arange(len(keys), device=self.vectors.device)) % size
+        rows = (self.cursor + torch.arange(len(keys), device=self.vectors.device)) % size
         self.vectors[rows] = keys.detach().to(self.vectors)
         self.ids[rows] = ids.to(self.ids)
-        self.cursor.fill_((start + len(keys)) % size)
+        self.cursor.add_(len(keys)).remainder_(size)
 
     def same_image(self, ids: Tensor) -> Tensor:
         """(N, size): True where a row of the queue came from the very image."""

@@ -61,11 +61,9 @@ class Recipe:
         return self.jitter_probability > 0 and any((self.brightness, self.contrast, self.saturation, self.hue))
 
     def for_probe(self) -> "Recipe":
-        """What the linear probe trains on: crop and flip only, no colour, no blur."""
-        # MoCo's public linear evaluation crops with torchvision's default scale, whatever the pre-training did.
+        """What the linear probe trains on: the training-time crop and flip, no colour, no blur."""
         return replace(
             self,
-            min_scale=min(0.08, self.max_scale),
             jitter_probability=0.0,
             grey_probability=0.0,
             blur_probability=0.0,

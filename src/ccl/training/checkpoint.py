@@ -1,0 +1,248 @@
+"""Checkpoints that are either whole or not there: written aside, hashed, moved into place, verified before use.
+
+A checkpoint is `checkpoints/00000012/` with `state.safetensors`, the caller's small files and `manifest.json`: size and
+SHA-256 of each, and a SHA-256 of itself. Hashed are the bytes in memory before they are written: that needs no reading
+back, and finds what went wrong on the way to the disk. One process at a time: the caller holds the run's lock.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from ccl.errors import UserError
+
+FORMAT = 1
+STATE, MANIFEST = "state.safetensors", "manifest.json"
+SAVING, PRUNING = ".saving-", ".pruning-"  # never taken for a checkpoint: those are eight digits
+MARGIN = 2**20  # bytes to leave free: room for folders and for the rows of the metrics
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no separator and no leading dot: stays in its folder
+
+
+class DiskFullError(UserError):
+    """There is no room for a checkpoint; the message has the bytes needed, with the margin, and those free."""
+
+    def __init__(self, path: Path, needed: int, cause: str) -> None:
+        self.needed, self.free = needed, shutil.disk_usage(path.parent).free
+        super().__init__(f"{path}: no room ({cause}): {needed} bytes needed, {self.free} free; earlier ones untouched")
+
+
+class _BadError(Exception):
+    """A checkpoint that can't be used; its arguments are the path of the culprit and the reason."""
+
+
+class _NewerError(_BadError):
+    """It is whole, and this ccl can't know what it means."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One that verified, read into memory; every tensor owns its memory, on the CPU."""
+
+    number: int
+    folder: Path
+    tensors: dict[str, Tensor]
+    about: dict[str, Any]  # JSON values, as `save` was given
+    files: dict[str, bytes] = field(default_factory=dict)  # the small files, as `save` was given
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What `check` says of one checkpoint."""
+
+    number: int
+    folder: Path
+    num_bytes: int  # on the disk, all files
+    reason: str | None  # what is wrong with it; None where it is good
+    about: dict[str, Any]  # empty where it is bad
+
+
+class CheckpointStore:
+    """The checkpoints of one run; their numbers only grow."""
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1, is {keep}")
+        self.folder, self.keep = folder, keep
+        self._bad: dict[Path, tuple[Any, ...]] = {}  # by the checkpoint's folder
+
+    @property
+    def bad(self) -> list[tuple[Path, str]]:
+        """The file and the reason of each bad checkpoint that the last `newest` or `check` met."""
+        return [(path, reason) for path, reason in self._bad.values()]
+
+    def save(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any], files: Mapping[str, bytes] = {}) -> Path:
+        """Write the next checkpoint and prune the oldest; a kill at any moment leaves the one before it good."""
+        if wrong := [name for name in files if not _PLAIN_NAME.fullmatch(name) or name in (STATE, MANIFEST)]:
+            raise ValueError(f"not names for files of a checkpoint: {wrong}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _sync(self.folder.parent)
+        number = max((int(path.name) for path in self._present()), default=0) + 1
+        path, unfinished = self.folder / f"{number:08d}", self.folder / f"{SAVING}{os.getpid()}-{number}"
+        contents = {STATE: safetensors.torch.save(_apart(tensors)), **files}
+        contents[MANIFEST] = _manifest(number, about, contents)
+        needed = sum(map(len, contents.values())) + MARGIN
+        if shutil.disk_usage(self.folder).free < needed:
+            raise DiskFullError(path, needed, "disk full")
+        try:
+            _write_folder(unfinished, contents)
+            os.rename(unfinished, path)
+        except BaseException as error:
+            _remove(unfinished)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+                raise DiskFullError(path, needed, os.strerror(error.errno)) from error
+            raise
+        _sync(self.folder)  # the new one is on the disk before an old one goes
+        self._bad.pop(path, None)  # where a bad one of this number was removed by hand
+        self._prune()
+        return path
+
+    def newest(self) -> Checkpoint | None:
+        """The newest that verifies, None where there is none at all; raises UserError where none of them is good."""
+        self._bad = {}
+        for folder in reversed(self._present()):
+            try:
+                return _load(folder)
+            except _NewerError as error:
+                raise UserError("{}: {}; update ccl to resume from it".format(*error.args)) from error
+            except _BadError as error:
+                self._bad[folder] = error.args
+        if self._bad:
+            lines = [f"{path}: {reason}" for path, reason in self.bad]
+            raise UserError("\n".join([f"{self.folder}: no good checkpoint left; move it away to begin anew", *lines]))
+        return None
+
+    def check(self) -> list[Finding]:
+        """Verify all of them, the oldest first."""
+        self._bad, findings = {}, []
+        for folder in self._present():
+            try:
+                about, reason = _load(folder).about, None
+            except _BadError as error:
+                self._bad[folder] = error.args
+                about, reason = {}, f"{error.args[0].name}: {error.args[1]}"
+            num_bytes = sum(path.lstat().st_size for path in folder.glob("*"))
+            findings.append(Finding(int(folder.name), folder, num_bytes, reason, about))
+        return findings
+
+    def clean(self) -> None:
+        """Remove what a killed save or prune left behind."""
+        for leftover in [*self.folder.glob(f"{SAVING}*"), *self.folder.glob(f"{PRUNING}*")]:
+            _remove(leftover)
+
+    def _present(self) -> list[Path]:
+        """Everything that bears a checkpoint's name, good or not, the oldest first."""
+        return sorted(path for path in self.folder.glob("*") if re.fullmatch(r"[0-9]{8}", path.name))
+
+    def _prune(self) -> None:
+        """Remove all before the last `keep`, not counting known bad ones; half a folder never keeps its name."""
+        present = self._present()
+        kept = [folder for folder in present if folder not in self._bad][-self.keep :]
+        for folder in present[: present.index(kept[0])]:
+            _remove(folder.rename(self.folder / f"{PRUNING}{os.getpid()}-{folder.name}"))
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous copies on the CPU: safetensors refuses gaps, and two tensors in the same memory."""
+    return {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
+
+
+def _manifest(number: int, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> bytes:
+    files = {name: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for name, c in contents.items()}
+    plain = json.loads(json.dumps(dict(about)))  # number keys become the strings a reader finds, and sort as they do
+    body = {"format": FORMAT, "number": number, "created": time.time(), "files": files, "about": plain}
+    return _canonical({**body, "sha256": hashlib.sha256(_canonical(body)).hexdigest()})
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, indent=2, sort_keys=True).encode("ascii") + b"\n"
+
+
+def _write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
+    _remove(folder)  # of a killed process with the same id, as in containers
+    folder.mkdir()
+    for name, content in contents.items():
+        with (folder / name).open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    _sync(folder)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _load(folder: Path) -> Checkpoint:
+    """Verify everything, then parse the same bytes."""
+    if folder.is_symlink() or not folder.is_dir():
+        raise _BadError(folder, "not a folder")
+    manifest = _read_manifest(folder / MANIFEST)
+    files = {name: _read(folder / name, entry) for name, entry in manifest["files"].items()}
+    try:
+        parsed = safetensors.torch.load(files.pop(STATE))
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError, AssertionError) as error:
+        raise _BadError(folder / STATE, f"not safetensors: {str(error)[:160]!r}") from error
+    # Copied, because parsed tensors lie at odd addresses, and a matrix product may round differently there.
+    tensors = {name: parsed[name].clone() for name in sorted(parsed)}
+    return Checkpoint(int(folder.name), folder, tensors, manifest["about"], files)
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    content = _read(path)
+    try:
+        manifest: dict[str, Any] = json.loads(content)
+        # Every byte counts, not only the meaning: 1e5 and 1E5 differ by a flipped bit.
+        is_itself = content == _canonical(manifest)
+        if manifest.pop("sha256") != hashlib.sha256(_canonical(manifest)).hexdigest() or not is_itself:
+            raise _BadError(path, "its SHA-256 is not its own")
+        # Formats to come keep the lines above, so that a newer one is told from a damaged one.
+        if manifest["format"] > FORMAT:
+            raise _NewerError(path, f"made by a newer ccl (format {manifest['format']}, known are up to {FORMAT})")
+        files, is_this = manifest["files"], (manifest["format"], manifest["number"]) == (FORMAT, int(path.parent.name))
+        if not is_this or STATE not in files or not isinstance(manifest["about"], dict):
+            raise _BadError(path, "not the manifest of this checkpoint")
+        if not all(_PLAIN_NAME.fullmatch(name) and item.keys() == {"bytes", "sha256"} for name, item in files.items()):
+            raise _BadError(path, "names a file outside its folder, or without size and SHA-256")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _BadError(path, f"not a manifest: {type(error).__name__} {str(error)[:160]!r}") from error
+    return manifest
+
+
+def _read(path: Path, entry: Mapping[str, Any] | None = None) -> bytes:
+    """A plain file, as its entry says; never through a link, which may lead out of the folder, nor from a pipe."""
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise _BadError(path, "not a plain file")
+        if entry is not None and status.st_size != entry["bytes"]:
+            raise _BadError(path, f"has {status.st_size} bytes instead of {str(entry['bytes'])[:20]}")
+        content = path.read_bytes()
+    except OSError as error:
+        raise _BadError(path, error.strerror or "can't be read") from error
+    if entry is not None and hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        raise _BadError(path, "its SHA-256 is not the manifest's")
+    return content

@@ -1,0 +1,114 @@
+"""Hostile archives: whatever they hold, nothing is written but known members, and nothing outside the target."""
+
+import gzip
+import hashlib
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from ccl.data import downloads
+from ccl.data.downloads import fetch_archive
+from ccl.errors import UserError
+
+MEMBERS = {"train": "", "test": ""}  # md5 sums are compared when the set is read
+
+
+def _entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", content: bytes = b"") -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, len(content)
+    info.devmajor, info.devminor = 1, 3  # /dev/null, where it is a device
+    return info.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512)
+
+
+def _sparse(name: str, apparent_size: int) -> bytes:
+    """The old GNU form: one hole, no bytes; tarfile can read it but not write it."""
+    header = bytearray(_entry(name, tarfile.GNUTYPE_SPARSE))
+    header[386:410] = b"%011o\0%011o\0" % (apparent_size, 0)
+    header[483:495] = b"%011o\0" % apparent_size
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+def _pax_sparse(name: str, apparent_size: int, table: str = "0,0") -> bytes:
+    info = tarfile.TarInfo("other")
+    info.pax_headers = {"GNU.sparse.name": name, "GNU.sparse.size": str(apparent_size), "GNU.sparse.map": table}
+    return info.tobuf(tarfile.PAX_FORMAT)
+
+
+def _fetch(tmp_path: Path, entries: list[bytes], end: bytes = bytes(1024)) -> Path:
+    root = tmp_path / "deep" / "root"
+    archive = tmp_path / "a.tar.gz"
+    archive.write_bytes(gzip.compress(b"".join(entries) + end))
+    md5 = hashlib.md5(archive.read_bytes(), usedforsecurity=False).hexdigest()
+    fetch_archive(archive.as_uri(), md5, root, "set", MEMBERS)
+    return root
+
+
+def _tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+TRAIN = _entry("set/train", content=b"good train")
+TEST = _entry("set/test", content=b"good test")
+
+
+def _hostile(outside: Path) -> dict[str, list[bytes]]:
+    """Entries that want to be, or to lead to, something else than the member set/test."""
+    return {
+        "parent": [_entry("set/../../../../outside/test", content=b"evil"), _entry("../outside/test", content=b"evil")],
+        "absolute": [_entry(f"{outside}/test", content=b"evil"), _entry("/set/test", content=b"evil")],
+        "symlink": [_entry("set/test", tarfile.SYMTYPE, f"{outside}/secret")],
+        "symlinked folder": [_entry("set", tarfile.SYMTYPE, str(outside))],
+        "hard link": [_entry("set/test", tarfile.LNKTYPE, f"{outside}/secret")],
+        "hard link within": [_entry("set/test", tarfile.LNKTYPE, "set/train")],
+        "character device": [_entry("set/test", tarfile.CHRTYPE)],
+        "block device": [_entry("set/test", tarfile.BLKTYPE)],
+        "pipe": [_entry("set/test", tarfile.FIFOTYPE)],
+        "folder": [_entry("set/test", tarfile.DIRTYPE)],
+        "sparse": [_sparse("set/test", 3_000_000)],
+        "pax sparse": [_pax_sparse("set/test", 3_000_000)],
+    }
+
+
+@pytest.mark.parametrize("kind", _hostile(Path()))
+def test_hostile_entries_write_nothing(tmp_path: Path, kind: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    entries = _hostile(outside)[kind]
+    with pytest.raises(UserError, match="the archive lacks set/test"):
+        _fetch(tmp_path, [TRAIN, *entries])
+    assert _tree(tmp_path) == ["a.tar.gz", "deep", "deep/root", "outside", "outside/secret"]
+    root = _fetch(tmp_path, [*entries, TRAIN, TEST, *entries])  # before the real ones or after them
+    assert _tree(tmp_path / "deep") == ["root", "root/set", "root/set/test", "root/set/train"]
+    assert (root / "set" / "test").read_bytes() == b"good test"
+    assert not (root / "set").is_symlink()
+    assert [path.read_bytes() for path in outside.iterdir()] == [b"secret"]
+
+
+def test_sparse_entries_are_what_they_seem(tmp_path: Path) -> None:
+    for entry in (_sparse("set/test", 3_000_000), _pax_sparse("set/test", 3_000_000)):
+        (tmp_path / "a.tar").write_bytes(entry + bytes(1024))
+        with tarfile.open(tmp_path / "a.tar") as tar:
+            (found,) = tar.getmembers()
+        assert (found.name, found.size, found.isreg(), found.issparse()) == ("set/test", 3_000_000, True, True)
+
+
+def test_a_member_of_absurd_size_is_refused_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "_MAX_MEMBER", 10)
+    with pytest.raises(UserError, match="set/test of the archive has 11 bytes, more than 10"):
+        _fetch(tmp_path, [TRAIN, _entry("set/test", content=b"x" * 11)])
+    assert _tree(tmp_path / "deep" / "root") == []
+
+
+@pytest.mark.parametrize("damage", ["map", "cut"])
+def test_damaged_archives_are_one_clear_line(tmp_path: Path, damage: str) -> None:
+    broken = _pax_sparse("set/test", 5, table="no,numbers") if damage == "map" else TEST[:515]
+    with pytest.raises(UserError, match="can't download") as caught:
+        _fetch(tmp_path, [TRAIN, broken], end=b"")
+    assert "\n" not in str(caught.value)
+    assert _tree(tmp_path / "deep" / "root") == []
