@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ccl.build import build_learner, build_stream, build_viewer
 from ccl.data import chain, epoch_batches
 from ccl.loading import load_settings
+from ccl.running.build import build_learner, build_stream, build_viewer
 from ccl.views import RECIPES, ViewBatch
 from ccl.views.viewer import Viewer
 

@@ -24,14 +24,13 @@ LAYERS = [
     ["retention"],
     ["training"],
     ["evaluation"],
-    ["build"],
     ["report"],
-    ["run"],
+    ["running"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Parts take plain keyword arguments: only the edge knows settings.
-KNOWS_SETTINGS = {"settings", "loading", "build", "report", "run", "cli", "__main__"}
+KNOWS_SETTINGS = {name for names in LAYERS[LEVEL["report"] :] for name in names} | {"settings", "loading"}
 
 
 def home(path: Path) -> str:

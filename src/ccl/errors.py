@@ -1,11 +1,25 @@
-"""The one exception for what the user can mend: shown as a line per mistake, exit code 2."""
+"""The exceptions that end a command in an orderly way: the user's mistake, and a signal."""
 
 import difflib
+import signal
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
     """Something the user gave is wrong; each line of the message says what, and what to do instead."""
+
+
+class StoppedError(BaseException):
+    """A signal asked the run to stop, and its state is saved; no Exception, so that nothing swallows it."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+        self.signal_number = signal_number
+
+    @property
+    def exit_code(self) -> int:
+        """As shells have it: 130 for SIGINT, 143 for SIGTERM."""
+        return 128 + self.signal_number
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -132,6 +132,13 @@ class ProbeSettings(Section):
     paper_protocol: bool = False  # also SGD with lr 30 for 100 epochs, after the last step
 
 
+class CheckpointSettings(Section):
+    """How often a run is saved beside the ends of epochs, steps, selections and probes."""
+
+    minutes: Positive = 10.0
+    keep: Count = 2
+
+
 class Settings(Section):
     """All settings of a run."""
 
@@ -156,6 +163,7 @@ class Settings(Section):
     extra_sample_queue: QueueSettings = QueueSettings()
     weights: WeightSettings = WeightSettings()
     probe: ProbeSettings = ProbeSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
 
     @field_validator("dataset", mode="before")
     @classmethod
@@ -186,3 +194,24 @@ class Settings(Section):
                 f"nearest valid value: {nearest}"
             )
         return self
+
+
+# What may differ when a run goes on: where things lie and how often they are saved, nothing that is learned.
+MAY_CHANGE = frozenset(
+    {"data.root", "data.download", "data.workers", "threads", "checkpoint.minutes", "checkpoint.keep"}
+)
+
+
+def differences(before: Settings, now: Settings) -> list[str]:
+    """One "name: before -> now" for each setting that differs and must not."""
+    return _differences(before.model_dump(), now.model_dump(), "")
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str) -> list[str]:
+    found = []
+    for name, value in before.items():
+        if isinstance(value, dict):
+            found += _differences(value, now[name], f"{prefix}{name}.")
+        elif value != now[name] and prefix + name not in MAY_CHANGE:
+            found.append(f"{prefix}{name}: {value} -> {now[name]}")
+    return found

@@ -90,7 +90,7 @@ def test_an_output_that_is_a_file_or_a_stranger_s_folder_is_refused(tmp_path: Pa
     file = tmp_path / "file"
     file.write_text("mine")
     assert "is a file; name a folder" in ccl("run", "demo", "--out", file).stderr
-    assert "can't be made" in ccl("run", "demo", "--out", file / "below").stderr
+    assert "can't be used" in ccl("run", "demo", "--out", file / "below").stderr
     stranger = tmp_path / "stranger"
     stranger.mkdir()
     (stranger / "thesis.txt").write_text("mine")
@@ -105,7 +105,7 @@ def test_an_unknown_command_and_a_missing_option_exit_with_2() -> None:
     assert ccl("run", "demo").returncode == 2
 
 
-def test_the_demo_runs_every_strategy_and_begins_anew_what_was_stopped(tmp_path: Path) -> None:
+def test_the_demo_runs_every_strategy_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     small = [*TINY, "--strategies", "finetuning,upper_bound", "--out", tmp_path / "demo"]
     assert ccl("demo", *small).returncode == 0
     status = tmp_path / "demo" / "finetuning" / "status.json"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ccl.build import build_device, build_stream
 from ccl.errors import UserError
 from ccl.loading import load_settings
+from ccl.running.build import build_device, build_stream
 
 SMALL = ("dataset=symbols,textures", "data.resize=16", "data.images_per_class=6", "data.classes=4", "batch_size=12")
 

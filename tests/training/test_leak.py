@@ -8,8 +8,8 @@ from PIL import Image
 from tiny import Watcher, learn, tiny_settings
 from torch import Tensor
 
-from ccl.build import build_stream
 from ccl.data import ImageSource, JoinedSource
+from ccl.running.build import build_stream
 from ccl.strategies import STRATEGIES
 
 

@@ -7,10 +7,10 @@ import torch
 from tiny import Watcher, learn, tiny_settings
 from torch import nn
 
-from ccl.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.encoders.reading import extract
 from ccl.memory import group
 from ccl.retention import Lesson
+from ccl.running.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.training import Learner, NotFiniteError, Plan, remember
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from ccl.cli.display import PlainDisplay
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.report import read_run
-from ccl.run import run
+from ccl.running import run
 
 FOLDER = (
     "epochs=1",
@@ -77,7 +77,7 @@ def test_an_unlabelled_folder_is_one_step_without_accuracy(tree: Path, tmp_path:
         run(load_settings("folder", [*options, "steps=2"]), tmp_path / "other", quiet())
 
 
-def test_a_failed_run_says_so_and_is_not_overwritten(tree: Path, tmp_path: Path) -> None:
+def test_a_failed_run_says_so_and_the_same_call_goes_on(tree: Path, tmp_path: Path) -> None:
     settings = load_settings("folder", [*FOLDER, f"data.root={tree}", "data.resize=24"])
     display = quiet()
 
@@ -89,8 +89,7 @@ def test_a_failed_run_says_so_and_is_not_overwritten(tree: Path, tmp_path: Path)
         run(settings, tmp_path / "out", display)
     status = read_run(tmp_path / "out").status
     assert (status["state"], status["reason"]) == ("failed", "the disk is on fire")
-    with pytest.raises(UserError, match="unfinished run"):
-        run(settings, tmp_path / "out", quiet())
+    assert run(settings, tmp_path / "out", quiet()).status["state"] == "complete"
 
 
 def test_upper_bound_writes_the_last_row_only(tree: Path, tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ccl.build import Stream, build_learner, build_plan, build_selection, build_stream, build_viewer
 from ccl.data import ImageSource
 from ccl.loading import load_settings
+from ccl.running.build import Stream, build_learner, build_plan, build_selection, build_stream, build_viewer
 from ccl.settings import Settings
 from ccl.training import Learner, learn_stream
 
@@ -42,11 +42,11 @@ class Watcher:
     step: int = -1
     on_update: Callable[[], None] = lambda: None
 
-    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None:
+    def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
         self.step = step
         self.sizes.append((num_new, num_old))
 
-    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None:
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
         self.losses.append(dict(losses))
         self.on_update()
 

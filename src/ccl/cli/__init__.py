@@ -10,9 +10,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def main() -> None:
-    """Entry point; exit codes: 0 done, 2 the user's mistake, 130 stopped by Ctrl-C, 1 the rest."""
+    """Entry point; exit codes: 0 done, 2 the user's mistake, 130 and 143 stopped by a signal, 1 the rest."""
     from ccl.cli.app import app
-    from ccl.errors import UserError
+    from ccl.errors import StoppedError, UserError
 
     try:
         app()
@@ -20,6 +20,9 @@ def main() -> None:
         for line in str(error).splitlines():
             print(f"ccl: {line}", file=sys.stderr)
         sys.exit(2)
+    except StoppedError as stopped:
+        print(f"ccl: {stopped}; its state is saved, the same command goes on", file=sys.stderr)
+        sys.exit(stopped.exit_code)
     except KeyboardInterrupt:
         print("ccl: stopped", file=sys.stderr)
         sys.exit(130)

@@ -1,13 +1,8 @@
 """`ccl demo`: every strategy on the embedded stream."""
 
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
-
-if TYPE_CHECKING:
-    from ccl.settings import Settings
 
 
 def demo(
@@ -22,7 +17,7 @@ def demo(
 ) -> None:
     """Watch every strategy learn a stream of embedded images: five kinds of pictures, one after the other.
 
-    Needs no download and a few minutes; ends with a table and a page to look at.
+    Needs no download and a few minutes; ends with a table and a page to look at. Stopped, the same command goes on.
 
     Example: ccl demo --strategies finetuning,ccl --out demo-run
     """
@@ -36,22 +31,10 @@ def demo(
     from ccl.cli.display import make_display
     from ccl.report.page import write_page
     from ccl.report.tables import summary, to_rich
-    from ccl.run import run
+    from ccl.running import run
 
     display = make_display()
-    for name, settings in runs.items():
-        _make_room(out / name, settings)
     records = [run(settings, out / name, display) for name, settings in runs.items()]
     write_page(records, out / "report.html", "ccl demo: five kinds of pictures, one after the other")
     display.console.print(to_rich(summary(records)))
     display.note(f"the page to look at: {out / 'report.html'}")
-
-
-def _make_room(folder: Path, settings: "Settings") -> None:
-    """A demo that was stopped half-way, or had other settings, is begun anew; nothing but a run folder is removed."""
-    from ccl.report import read_run
-
-    if (folder / "settings.yaml").exists():
-        record = read_run(folder)
-        if record.settings != settings or record.status.get("state") != "complete":
-            shutil.rmtree(folder)

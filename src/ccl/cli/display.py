@@ -56,12 +56,13 @@ class PlainDisplay:
     def loading(self, done: int, total: int) -> None:
         """Loading is short or shown by what follows."""
 
-    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None:
+    def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
         old = f" and {num_old:,} remembered" if num_old else ""
-        self.note(f"{self._title}: step {step + 1} of {self._num_steps}, {num_new:,} new images{old}")
+        going_on = "" if is_new else ", going on"
+        self.note(f"{self._title}: step {step + 1} of {self._num_steps}, {num_new:,} new images{old}{going_on}")
         self._speed.restart()
 
-    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None:
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
         self._speed.add(losses, num_images)
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
@@ -92,7 +93,7 @@ class RichDisplay:
         self._speed = Speed()
         self._progress: Progress | None = None
         self._task = TaskID(0)
-        self._title, self._num_steps, self._epochs, self._batches, self._done = "", 1, 1, 1, 0
+        self._title, self._num_steps, self._epochs = "", 1, 1
 
     def note(self, text: str) -> None:
         self.console.print(f"[dim]·[/dim] {text}", highlight=False)
@@ -121,18 +122,16 @@ class RichDisplay:
         if self._progress is not None:
             self._progress.update(self._task, completed=done)
 
-    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None:
-        self._batches = batches_per_epoch
-        self._done = step * self._epochs * batches_per_epoch
+    def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
         self._speed.restart()
 
-    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None:
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
         self._speed.add(losses, num_images)
-        self._done += 1
         text = f"{self._title}: step {step + 1}/{self._num_steps} epoch {epoch + 1}/{self._epochs}"
-        self._bar(text, float(self._num_steps * self._epochs * self._batches))
+        self._bar(text, float(self._num_steps * self._epochs))
         if self._progress is not None:
-            self._progress.update(self._task, completed=self._done, about=str(self._speed))
+            done = step * self._epochs + epoch + share
+            self._progress.update(self._task, completed=done, about=str(self._speed))
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
         """The bar moves with every update."""

@@ -28,7 +28,7 @@ def run(
         assignments = [*assignments, "data.download=true"]
     settings = load_settings(preset, assignments)
 
-    from ccl import run as running  # after the settings: a typo is told in a moment, torch takes seconds
+    from ccl import running  # after the settings: a typo is told in a moment, torch takes seconds
     from ccl.cli.display import make_display
     from ccl.report.page import write_page
     from ccl.report.tables import summary, to_rich

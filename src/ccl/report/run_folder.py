@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ccl.evaluation import AccuracyMatrix
 from ccl.loading import dump_settings, load_settings
 from ccl.settings import Settings
 
+CHECKPOINTS = "checkpoints"
 SETTINGS, PROTOCOL, STATUS, METRICS, ACCURACY = (
     "settings.yaml",
     "protocol.json",
@@ -30,14 +31,29 @@ class RunLog:
     def __init__(self, folder: Path, settings: Settings, protocol: Mapping[str, Any]) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / SETTINGS).write_text(dump_settings(settings), encoding="utf-8")
-        (folder / PROTOCOL).write_text(json.dumps(protocol, indent=2, ensure_ascii=False), encoding="utf-8")
+        _replace(folder / SETTINGS, dump_settings(settings))
+        _replace(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
         self.started = time.time()
-        self._sums: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
-        self._num_images = 0
-        self._epoch_started = time.perf_counter()
+        self._epoch = _Sums()
+        self._clock = time.perf_counter()
         self.status("running")
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must keep of the log: how long the rows are, and the sums of the epoch under way."""
+        metrics = self.folder / METRICS
+        self._tick()
+        return {"bytes": metrics.stat().st_size if metrics.exists() else 0, "epoch": asdict(self._epoch)}
+
+    def go_on(self, state: Mapping[str, Any]) -> None:
+        """Cut off the rows that were written after the checkpoint, and take up its sums."""
+        with (self.folder / METRICS).open("ab") as file:
+            file.truncate(int(state["bytes"]))
+        self._epoch = _Sums(**state["epoch"])
+        self._clock = time.perf_counter()
+
+    def begin(self) -> None:
+        """No checkpoint: no row counts."""
+        (self.folder / METRICS).unlink(missing_ok=True)
 
     def status(self, state: str, **about: Any) -> None:
         """Replace status.json: what the run is doing now, and who does it."""
@@ -54,27 +70,46 @@ class RunLog:
         """Replace accuracy.csv."""
         matrix.to_csv(self.folder / ACCURACY)
 
-    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None:
-        self._restart()
-        self.row("step", step=step + 1, num_new=num_new, num_old=num_old, batches_per_epoch=batches_per_epoch)
+    def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
+        self._clock = time.perf_counter()
+        if is_new:
+            self._epoch = _Sums()
+            self.row("step", step=step + 1, num_new=num_new, num_old=num_old)
 
-    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None:
-        self._num_images += num_images
-        for name, value in losses.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value * num_images
-            self._counts[name] = self._counts.get(name, 0) + num_images
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
+        self._epoch.add(losses, num_images)
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
-        means = {name: total / self._counts[name] for name, total in self._sums.items()}
-        seconds = time.perf_counter() - self._epoch_started
-        about = {"step": step + 1, "epoch": epoch + 1, "learning_rate": learning_rate, "losses": means}
-        self.row("epoch", **about, num_images=self._num_images, seconds=round(seconds, 3))
+        self._tick()
+        sums = self._epoch
+        about = {"step": step + 1, "epoch": epoch + 1, "learning_rate": learning_rate, "losses": sums.means()}
+        self.row("epoch", **about, num_images=sums.num_images, seconds=round(sums.seconds, 3))
         self.status("running", step=step + 1, epoch=epoch + 1)
-        self._restart()
+        self._epoch = _Sums()
 
-    def _restart(self) -> None:
-        self._sums, self._counts, self._num_images = {}, {}, 0
-        self._epoch_started = time.perf_counter()
+    def _tick(self) -> None:
+        now = time.perf_counter()
+        self._epoch.seconds += now - self._clock
+        self._clock = now
+
+
+@dataclass
+class _Sums:
+    """The losses of the epoch under way, weighted by images."""
+
+    totals: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # a term may be silent in a batch without old images
+    num_images: int = 0
+    seconds: float = 0.0
+
+    def add(self, losses: Mapping[str, float], num_images: int) -> None:
+        self.num_images += num_images
+        for name, value in losses.items():
+            self.totals[name] = self.totals.get(name, 0.0) + value * num_images
+            self.counts[name] = self.counts.get(name, 0) + num_images
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self.counts[name] for name, total in self.totals.items()}
 
 
 def _replace(path: Path, text: str) -> None:

@@ -1,8 +1,19 @@
 """When the parts act: the learner, its optimizer, and the one loop over the stream."""
 
 from ccl.training.learner import Learner
-from ccl.training.loop import NotFiniteError, Observer, learn_stream
+from ccl.training.loop import Moment, NotFiniteError, Observer, learn_stream
 from ccl.training.optimizer import Plan
+from ccl.training.progress import Progress
 from ccl.training.remembering import Selection, remember
 
-__all__ = ["Learner", "NotFiniteError", "Observer", "Plan", "Selection", "learn_stream", "remember"]
+__all__ = [
+    "Learner",
+    "Moment",
+    "NotFiniteError",
+    "Observer",
+    "Plan",
+    "Progress",
+    "Selection",
+    "learn_stream",
+    "remember",
+]

@@ -40,11 +40,15 @@ class Learner(nn.Module):
 
     def begin_step(self, step: int, ids: Tensor, num_new: int) -> None:
         """D_t has arrived: `ids` are its images, then those of the rehearsal memory."""
-        self.step, self.num_new = step, num_new
-        self.train()
+        self.rejoin_step(step, num_new)
         self.objective.begin_step(self.encoder, ids, step)
         for part in self.parts:
             part.begin_step(self.encoder)
+
+    def rejoin_step(self, step: int, num_new: int) -> None:
+        """Go on in the middle of a step with a state that was loaded: no part begins anew."""
+        self.step, self.num_new = step, num_new
+        self.train()
 
     def wants_plain(self, num_images: int) -> Tensor | None:
         """Which positions of the source the parts want to see without augmentation, (num_images,); None for none."""

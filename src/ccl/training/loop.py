@@ -1,7 +1,7 @@
 """The one loop: the paper's Algorithm 1, from the first image of the stream to the last."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -9,16 +9,19 @@ from torch import Tensor
 from ccl.data import ImageSource, chain, epoch_batches
 from ccl.training.learner import Learner
 from ccl.training.optimizer import Plan
+from ccl.training.progress import Progress
 from ccl.training.remembering import Selection, remember
 from ccl.views import Viewer
 
+Moment = Literal["update", "epoch", "phase"]  # after a batch; after an epoch; after training, selection or probe
+
 
 class Observer(Protocol):
-    """Whoever watches: a progress display, a log."""
+    """Whoever watches: a progress display, a log. A step that is gone on with begins again, not new."""
 
-    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None: ...
+    def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None: ...
 
-    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None: ...
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None: ...
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None: ...
 
@@ -26,9 +29,9 @@ class Observer(Protocol):
 class Quiet:
     """An observer that does nothing."""
 
-    def step_begins(self, step: int, num_new: int, num_old: int, batches_per_epoch: int) -> None: ...
+    def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None: ...
 
-    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int) -> None: ...
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None: ...
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None: ...
 
@@ -50,42 +53,74 @@ def learn_stream(
     num_clusters: Sequence[int] = (),
     observer: Observer = _QUIET,
     after_step: Callable[[int], None] = lambda step: None,
+    progress: Progress | None = None,
+    save: Callable[[Progress, Moment], None] = lambda progress, moment: None,
 ) -> None:
     """Learn D_1 … D_N one after the other; step t reads D_t and the rehearsal memory S, and nothing else.
 
-    With a `selection`, `num_clusters` says for each step how many groups its images are thought to have.
+    With a `selection`, `num_clusters` says for each step how many groups its images are thought to have. `progress` is
+    where to begin, or to go on; `save` is called wherever everything could be saved, with the kind of moment it is.
     """
-    optimizer: torch.optim.SGD | None = None
-    for step, new in enumerate(stream):
-        images = chain([new, learner.memory.source_like(new)])  # D = D_t ∪ S
-        optimizer = plan.optimizer(learner.encoder, optimizer)
-        learner.begin_step(step, images.ids, num_new=len(new))  # θ_T ← θ_q
-        for epoch in range(plan.epochs):
-            batches = epoch_batches(images.ids, plan.batch_size, plan.seed, step, epoch, multiple=plan.batch_multiple)
-            if epoch == 0:
-                observer.step_begins(step, len(new), len(images) - len(new), len(batches))
-            learning_rate = plan.learning_rate_at(epoch)
-            optimizer.param_groups[0]["lr"] = learning_rate
-            for batch in viewer.batches(
-                images,
-                batches,
-                moment=(step, epoch),
-                num_views=learner.objective.num_views,
-                plain=learner.wants_plain(len(images)),
-            ):
-                losses, lesson = learner.losses(batch, (step, epoch))  # L_contrast, L_ESQ, L_kd
-                total = learner.total(losses)
-                values = finite(losses, step, epoch, batch.ids)
-                optimizer.zero_grad(set_to_none=True)
-                torch.autograd.backward(total)
-                optimizer.step()
-                learner.after_update(lesson)  # θ_k follows θ_q; Q and ESQ take their keys
-                observer.updated(step, epoch, values, len(batch.ids))
-            learner.end_epoch()  # θ_T follows θ_q
-            observer.epoch_ends(step, epoch, learning_rate)
-        if selection is not None:
-            remember(learner, new, viewer, step, num_clusters[step], selection)  # S ← S ∪ Sample_strategy(D_t)
+    at = progress or Progress()
+    for step in range(at.step, len(stream)):
+        new = stream[step]  # D_t arrives
+        if at.phase == "train":
+            images = chain([new, learner.memory.source_like(new)])  # D = D_t ∪ S
+            optimizer = at.take(plan.optimizer(learner.encoder, at.optimizer), plan.carry_momentum)
+            if at.is_new_step:
+                learner.begin_step(step, images.ids, num_new=len(new))  # θ_T ← θ_q
+            else:
+                learner.rejoin_step(step, num_new=len(new))
+            observer.step_begins(step, len(new), len(images) - len(new), at.is_new_step)
+            for epoch in range(at.epoch, plan.epochs):
+                _learn_epoch(learner, images, viewer, plan, optimizer, observer, at, save)
+                learner.end_epoch()  # θ_T follows θ_q
+                observer.epoch_ends(step, epoch, plan.learning_rate_at(epoch))
+                at.epoch, at.batch = epoch + 1, 0
+                save(at, "epoch")
+            at.phase = "remember"
+            save(at, "phase")
+        if at.phase == "remember":
+            if selection is not None:
+                remember(learner, new, viewer, step, num_clusters[step], selection)  # S ← S ∪ Sample_strategy(D_t)
+            at.phase = "probe"
+            save(at, "phase")
         after_step(step)
+        at.step, at.epoch, at.batch, at.phase = step + 1, 0, 0, "train"
+        save(at, "phase")
+
+
+def _learn_epoch(
+    learner: Learner,
+    images: ImageSource,
+    viewer: Viewer,
+    plan: Plan,
+    optimizer: torch.optim.SGD,
+    observer: Observer,
+    at: Progress,
+    save: Callable[[Progress, Moment], None],
+) -> None:
+    """Every image of D = D_t ∪ S once, from the batch where `at` stands."""
+    here = (at.step, at.epoch)
+    batches = epoch_batches(images.ids, plan.batch_size, plan.seed, *here, multiple=plan.batch_multiple)
+    optimizer.param_groups[0]["lr"] = plan.learning_rate_at(at.epoch)
+    for batch in viewer.batches(
+        images,
+        batches[at.batch :],
+        moment=here,
+        num_views=learner.objective.num_views,
+        plain=learner.wants_plain(len(images)),
+    ):
+        losses, lesson = learner.losses(batch, here)  # L_contrast, L_ESQ, L_kd
+        total = learner.total(losses)
+        values = finite(losses, *here, batch.ids)
+        optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(total)
+        optimizer.step()
+        learner.after_update(lesson)  # θ_k follows θ_q; Q and ESQ take their keys
+        at.batch += 1
+        observer.updated(*here, values, len(batch.ids), at.batch / len(batches))
+        save(at, "update")
 
 
 def finite(losses: Mapping[str, Tensor], step: int, epoch: int, ids: Tensor) -> dict[str, float]:

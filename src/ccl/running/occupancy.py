@@ -1,0 +1,71 @@
+"""Whose is a run folder: one process at a time, one set of settings, and nobody else's files."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ccl.errors import UserError
+from ccl.loading import load_settings
+from ccl.report.run_folder import SETTINGS, STATUS
+from ccl.settings import Settings, differences
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make the folder if need be and hold it; the lock of a dead process is free at once."""
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"--out {folder} is a file; name a folder")
+        _refuse_strangers(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK)
+        lock.acquire(timeout=0.2)
+    except Timeout:
+        raise UserError(f"--out {folder} is in use by {_holder(folder)}; wait for it or name another folder") from None
+    except OSError as error:
+        raise UserError(f"--out {folder} can't be used: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        if os.listdir(folder) == [LOCK]:  # refused before it began: leave no trace
+            (folder / LOCK).unlink()
+            folder.rmdir()
+        lock.release()
+
+
+def _refuse_strangers(folder: Path) -> None:
+    """A folder with anything in it must be a run folder; what a killed first moment leaves does not count."""
+    if not folder.exists() or (folder / SETTINGS).exists():
+        return
+    if any(name != LOCK and not name.endswith(".part") for name in os.listdir(folder)):
+        raise UserError(f"--out {folder} is no run folder and not empty: it has no {SETTINGS}; name another folder")
+
+
+def _status(folder: Path) -> dict[str, Any]:
+    try:
+        status = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _holder(folder: Path) -> str:
+    status = _status(folder)
+    return f"process {status.get('pid', '?')} on {status.get('host', 'this machine')}"
+
+
+def is_finished(settings: Settings, folder: Path) -> bool:
+    """Whether this very run is complete; refuses a folder whose run had other settings, with the differences."""
+    if not (folder / SETTINGS).exists():
+        return False
+    changed = differences(load_settings(str(folder / SETTINGS)), settings)
+    if changed:
+        raise UserError(f"--out {folder} holds a run with other settings ({'; '.join(changed)}); name another folder")
+    return _status(folder).get("state") == "complete"

@@ -1,0 +1,56 @@
+"""What a run says of itself before it begins: the protocol its numbers are stamped with, and what is worth knowing."""
+
+import hashlib
+import platform
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from ccl.data import describe
+from ccl.running.build import Stream
+from ccl.settings import Settings
+from ccl.strategies import STRATEGIES
+
+
+def worth_knowing(settings: Settings, stream: Stream) -> list[str]:
+    """Lines for the user: the stream's shape, files left out, and what may surprise."""
+    lines = [f"{stream.dataset.name}: {describe(stream.steps)}", *stream.dataset.notes]
+    if stream.dataset.skipped:
+        bad = stream.dataset.skipped
+        lines.append(f"{len(bad)} files are no usable images and left out (bad_images.csv), e.g. {bad[0]}")
+    smallest = min(len(source) for source in stream.arrivals)
+    if settings.objective == "moco_v2" and settings.moco_v2.queue_size > smallest:
+        lines.append(
+            f"the queue ({settings.moco_v2.queue_size}) exceeds a step's {smallest} images, so it holds keys of the "
+            "query's own image; consider a smaller moco_v2.queue_size or moco_v2.mask_same_image=true"
+        )
+    if not stream.probe_parts:
+        lines.append("no labels or no test part: accuracy is not measured")
+    return lines
+
+
+def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[str, Any]:
+    """What a number of this run must be read with: data, stream, network, probe, code and machine."""
+    order = "|".join(",".join(map(str, step.classes)) for step in stream.steps)
+    return {
+        "dataset": stream.dataset.name,
+        "fingerprint": stream.dataset.fingerprint,
+        "num_classes": len(stream.dataset.class_names),
+        "class_order": hashlib.sha256(order.encode()).hexdigest()[:16],
+        "steps": [
+            {"name": step.name, "num_classes": len(step.classes), "num_images": len(step.indices)}
+            for step in stream.steps
+        ],
+        "all_at_once": STRATEGIES[settings.strategy].all_at_once,
+        "backbone": settings.encoder.backbone,
+        "stem": settings.encoder.stem,
+        "views": settings.views.recipe,
+        "probe": "linear, frozen features, after training (offline); see 'protocol' of each probe row",
+        "seed": settings.seed,
+        "ccl": version("ccl"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,41 @@
+"""SIGTERM and Ctrl-C: finish the batch, save, leave; a second Ctrl-C leaves at once."""
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Self
+
+from ccl.errors import StoppedError
+
+
+class StopRequest:
+    """While entered, a signal is remembered; with `is_immediate` it raises at once, as nothing unsaved is lost."""
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+        self.is_immediate = True
+        self._previous: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():  # Python delivers signals there only
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._previous = {}
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal_number is not None and number == signal.SIGINT:
+            os._exit(128 + number)
+        self.signal_number = number
+        if self.is_immediate:
+            raise StoppedError(number)
+
+    def raise_if_asked(self) -> None:
+        """To be called when the state is saved."""
+        if self.signal_number is not None:
+            raise StoppedError(self.signal_number)

@@ -1,0 +1,170 @@
+"""A run that is broken off anywhere and started again gives the very bits of the unbroken run."""
+
+import json
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from safetensors.torch import load_file
+from tiny import tiny_settings
+from torch import Tensor
+
+from ccl.cli.display import PlainDisplay
+from ccl.errors import StoppedError, UserError
+from ccl.running import run
+from ccl.settings import Settings
+from ccl.strategies import STRATEGIES
+from ccl.training.checkpoint import CheckpointStore
+
+OBJECTIVES = ("moco_v2", "simclr", "insdisc")
+
+
+class BrokenError(Exception):
+    """Stands for a kill: nothing is saved when it is raised."""
+
+
+def quiet() -> PlainDisplay:
+    return PlainDisplay(Console(quiet=True))
+
+
+def outcome(folder: Path) -> tuple[dict[str, Tensor], list[dict[str, object]], str]:
+    """Every tensor of the last checkpoint, the metric rows without their seconds, and the accuracies."""
+    checkpoint = CheckpointStore(folder / "checkpoints").newest()
+    assert checkpoint is not None
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        row.pop("seconds", None)
+    tensors = checkpoint.tensors | load_file(folder / "encoder.safetensors")
+    return tensors, rows, (folder / "accuracy.csv").read_text()
+
+
+def assert_same(first: Path, second: Path) -> None:
+    (tensors, rows, accuracy), (other_tensors, other_rows, other_accuracy) = outcome(first), outcome(second)
+    assert tensors.keys() == other_tensors.keys()
+    for name, value in tensors.items():
+        assert value.dtype == other_tensors[name].dtype
+        assert value.numpy().tobytes() == other_tensors[name].numpy().tobytes(), name  # bits: nan equals nan
+    assert rows == other_rows
+    assert accuracy == other_accuracy
+
+
+def break_after(count: int) -> Callable[[], None]:
+    """Something to call at every update and probe that raises at the count-th call."""
+    calls = iter(range(count))
+
+    def call() -> None:
+        if next(calls, None) is None:
+            raise BrokenError
+
+    return call
+
+
+def run_broken(settings: Settings, folder: Path, breaks: list[int]) -> None:
+    """Break the run off after so many events, each time anew, and let the last one finish."""
+    for count in breaks:
+        display, call = quiet(), break_after(count)
+        updated, probing = display.updated, display.probing
+
+        def broken_update(*a: object, call: Callable[[], None] = call, updated: object = updated) -> None:
+            updated(*a)  # type: ignore[operator]
+            call()
+
+        def broken_probing(*a: object, call: Callable[[], None] = call, probing: object = probing) -> None:
+            call()
+
+        display.updated = broken_update  # type: ignore[method-assign, assignment]
+        display.probing = broken_probing  # type: ignore[method-assign, assignment]
+        try:
+            run(settings, folder, display)
+        except BrokenError:
+            continue
+        return
+    run(settings, folder, quiet())
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_and_objective_resumes_bit_for_bit(strategy: str, objective: str, tmp_path: Path) -> None:
+    frequent = f"checkpoint.minutes={random.Random(strategy + objective).choice([1e-9, 1.0])}"
+    settings = tiny_settings(f"strategy={strategy}", f"objective={objective}", frequent)
+    run(settings, tmp_path / "whole", quiet())
+    draw = random.Random(strategy + objective)
+    run_broken(settings, tmp_path / "broken", [draw.randint(1, 14) for _ in range(3)])
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
+@pytest.mark.parametrize("minutes", [1e-9, 100.0])
+def test_a_run_broken_off_again_and_again_comes_to_the_same_end(minutes: float, tmp_path: Path) -> None:
+    settings = tiny_settings("strategy=ccl", f"checkpoint.minutes={minutes}")
+    run(settings, tmp_path / "whole", quiet())
+    # Without frequent saves a break every few events would never get on: it must live to the next epoch's end.
+    run_broken(settings, tmp_path / "broken", [3 if minutes < 1 else 9] * 12)
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_carried_momentum_survives_a_break_between_steps(tmp_path: Path) -> None:
+    for carry in ("true", "false"):
+        settings = tiny_settings("strategy=finetuning", f"optimizer.carry_momentum={carry}", "checkpoint.minutes=1e-9")
+        run(settings, tmp_path / f"whole {carry}", quiet())
+        run_broken(settings, tmp_path / f"broken {carry}", [11 + 4 + n for n in range(5)])
+        assert_same(tmp_path / f"whole {carry}", tmp_path / f"broken {carry}")
+    with pytest.raises(AssertionError):
+        assert_same(tmp_path / "whole true", tmp_path / "whole false")
+
+
+def test_workers_may_change_and_nothing_that_is_learned_may(tmp_path: Path) -> None:
+    settings = tiny_settings("strategy=ccl")
+    run_broken(settings, tmp_path / "run", [12])
+    with pytest.raises(UserError, match=r"epochs: 2 -> 3; memory\.per_cluster: 2 -> 1"):
+        run(tiny_settings("strategy=ccl", "epochs=3", "memory.per_cluster=1"), tmp_path / "run", quiet())
+    run(tiny_settings("strategy=ccl", "data.workers=1", "checkpoint.minutes=3"), tmp_path / "run", quiet())
+    run(settings, tmp_path / "whole", quiet())
+    assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_corrupt_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
+    settings = tiny_settings("strategy=ccl", "checkpoint.minutes=1e-9")
+    run(settings, tmp_path / "whole", quiet())
+    display, call = quiet(), break_after(2)
+    display.epoch_ends = lambda *_: call()  # type: ignore[method-assign]
+    with pytest.raises(BrokenError):
+        run(settings, tmp_path / "run", display)
+    newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "state.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 4
+    newest.write_bytes(content)
+    notes: list[str] = []
+    display = quiet()
+    display.note = notes.append  # type: ignore[method-assign]
+    run(settings, tmp_path / "run", display)
+    assert any("passed over a bad checkpoint" in note and "state.safetensors" in note for note in notes)
+    assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("event", [0, 5, 20])
+def test_a_signal_saves_and_leaves_and_the_same_call_goes_on(
+    number: signal.Signals, event: int, tmp_path: Path
+) -> None:
+    settings = tiny_settings("strategy=ccl", "checkpoint.minutes=100")
+    calls = iter(range(event))
+    display = quiet()
+
+    def raise_signal(*_: object) -> None:
+        if next(calls, None) is None:
+            signal.raise_signal(number)
+
+    display.updated = raise_signal  # type: ignore[method-assign, assignment]
+    display.probing = raise_signal  # type: ignore[method-assign, assignment]
+    with pytest.raises(StoppedError) as stopped:
+        run(settings, tmp_path / "run", display)
+    assert stopped.value.exit_code == 128 + number
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert (status["state"], status["reason"]) == ("stopped", f"stopped by {number.name}")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    run(settings, tmp_path / "run", quiet())
+    run(settings, tmp_path / "whole", quiet())
+    assert_same(tmp_path / "whole", tmp_path / "run")
