@@ -5,6 +5,8 @@ import typer
 from ccl.cli.demo import demo
 from ccl.cli.doctor import doctor
 from ccl.cli.run import run
+from ccl.cli.selftest import selftest
+from ccl.cli.verify import verify
 
 app = typer.Typer(
     name="ccl",
@@ -35,4 +37,6 @@ def _options(
 
 app.command()(demo)
 app.command()(run)
+app.command()(verify)
+app.command()(selftest)
 app.command()(doctor)

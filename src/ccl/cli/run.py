@@ -7,14 +7,14 @@ import typer
 
 def run(
     preset: str = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file."),
-    out: Path = typer.Option(..., "--out", "-o", help="The run folder to make."),
+    out: Path = typer.Option(..., "--out", "-o", help="The run folder to make, or to go on with."),
     assignments: list[str] = typer.Option(
         [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
     ),
     data_root: str | None = typer.Option(None, "--data-root", help="Where data lies; else CCL_DATA, else ./data."),
     download: bool = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent."),
 ) -> None:
-    """Learn one stream and leave everything in a run folder.
+    """Learn one stream and leave everything in a run folder; the same command again goes on where it stopped.
 
     Presets: demo, cifar100, cifar100-mini, imagenet-sub, imagenet-full, authors-code, folder.
 

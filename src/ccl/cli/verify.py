@@ -1,0 +1,42 @@
+"""`ccl verify`: is a run folder whole?"""
+
+from pathlib import Path
+
+import typer
+
+
+def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder.")) -> None:
+    """Check a run folder: settings, rows, accuracies, remembered images and every checkpoint's SHA-256.
+
+    Exit code 0 if all is well, 1 if something is broken.
+
+    Example: ccl verify runs/ccl
+    """
+    from ccl.data import BadImageError
+    from ccl.data.decoding import decode
+    from ccl.report import CHECKPOINTS, read_run
+    from ccl.training.checkpoint import CheckpointStore
+
+    record = read_run(folder)
+    settings, faults = record.settings, 0
+    what = (settings.strategy, settings.objective, record.protocol["dataset"], f"seed {settings.seed}")
+    typer.echo(f"{folder}: {', '.join(what)}")
+    accuracies = "no accuracies yet" if record.accuracy is None else "accuracies"
+    typer.echo(f"state: {record.status.get('state')}, {len(record.rows)} metric rows, {accuracies}")
+    for finding in CheckpointStore(folder / CHECKPOINTS).check():
+        position = finding.about.get("position", {})
+        told = finding.reason or f"good, step {position.get('step', 0) + 1}, epoch {position.get('epoch', 0) + 1}"
+        faults += finding.reason is not None
+        typer.echo(f"checkpoint {finding.folder.name}: {finding.num_bytes / 1e6:.1f} MB, {told}")
+    images = sorted(path for path in (folder / "memory").glob("*") if path.suffix != ".csv")
+    for path in images:
+        try:
+            decode(path)
+        except BadImageError as error:
+            faults += 1
+            typer.echo(f"memory/{path.name}: {error}")
+    typer.echo(f"memory: {len(images)} images written out")
+    if faults:
+        typer.echo(f"{faults} faults")
+        raise typer.Exit(1)
+    typer.echo("all is well")
