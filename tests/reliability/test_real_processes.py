@@ -25,7 +25,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wait_until_learning(folder: Path, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        if (folder / "metrics.jsonl").exists() and '"epoch"' in (folder / "metrics.jsonl").read_text():
+        status = json.loads((folder / "status.json").read_text()) if (folder / "status.json").exists() else {}
+        if status.get("pid") == process.pid and "epoch" in status:
             return
         time.sleep(0.02)
     raise AssertionError("the run never began to learn")

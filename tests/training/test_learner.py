@@ -75,11 +75,21 @@ def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
         snapshots.append({name: value.clone() for name, value in learner.encoder.state_dict().items()})
         learner.objective.temperature = float("nan")
 
-    with pytest.raises(NotFiniteError, match=r"'contrast' is nan in step 1, epoch 1, in the batch of image \d+"):
+    with pytest.raises(NotFiniteError, match=r"'contrast' is nan in step 1, epoch 1, in the batch of images \d+"):
         learn(settings, Watcher(on_update=poison), learner=learner)
     assert len(snapshots) == 1
     parameters = dict(learner.encoder.named_parameters())
     assert all(torch.equal(value, snapshots[0][name]) for name, value in parameters.items())
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_update() -> None:
+    settings = tiny_settings("strategy=finetuning")
+    learner = build_learner(settings, CPU)
+    before = {name: value.clone() for name, value in learner.encoder.named_parameters()}
+    learner.encoder.head[2].weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(NotFiniteError, match=r"gradient of head\.2\.weight is not finite in step 1"):
+        learn(settings, learner=learner)
+    assert all(torch.equal(value, before[name]) for name, value in learner.encoder.named_parameters())
 
 
 def test_the_memory_gets_the_lowest_variance_of_each_cluster() -> None:

@@ -3,6 +3,8 @@
 import json
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,3 +170,15 @@ def test_a_signal_saves_and_leaves_and_the_same_call_goes_on(
     run(settings, tmp_path / "run", quiet())
     run(settings, tmp_path / "whole", quiet())
     assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_second_ctrl_c_leaves_at_once() -> None:
+    code = (
+        "import signal; from ccl.training.stopping import StopRequest\n"
+        "with StopRequest() as stop:\n"
+        "    stop.is_immediate = False\n"
+        "    signal.raise_signal(signal.SIGINT); print('saving', flush=True)\n"
+        "    signal.raise_signal(signal.SIGINT); print('never', flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (130, "saving\n")

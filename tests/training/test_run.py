@@ -9,6 +9,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from ccl.cli.display import PlainDisplay
+from ccl.encoders import Encoder
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.report import read_run
@@ -98,3 +99,20 @@ def test_upper_bound_writes_the_last_row_only(tree: Path, tmp_path: Path) -> Non
     assert record.accuracy is not None
     assert torch.isnan(record.accuracy.per_step).all(dim=1).tolist() == [True, False]
     assert not torch.isnan(record.accuracy.random_per_step).any()
+
+
+def test_a_collapsed_embedding_is_warned_of(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N2: features that all fall together while the loss may look fine."""
+    settings = load_settings("folder", [*FOLDER, f"data.root={tree}", "data.resize=24", "strategy=finetuning"])
+    monkeypatch.setattr(Encoder, "forward", lambda self, images: collapsed(self.head(self.features(images))))
+    notes: list[str] = []
+    display = quiet()
+    display.note = notes.append  # type: ignore[method-assign]
+    run(settings, tmp_path / "out", display)
+    warned = [note for note in notes if "looks collapsed" in note]
+    assert len(warned) == 2
+    assert "nearly the same embedding" in warned[0]
+
+
+def collapsed(rows: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.normalize(1e-4 * rows + 1.0, dim=1)

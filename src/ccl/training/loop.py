@@ -1,10 +1,11 @@
 """The one loop: the paper's Algorithm 1, from the first image of the stream to the last."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ccl.data import ImageSource, chain, epoch_batches
 from ccl.training.learner import Learner
@@ -116,6 +117,7 @@ def _learn_epoch(
         values = finite(losses, *here, batch.ids)
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(total)
+        refuse_bad_gradients(learner.encoder, *here, batch.ids)
         optimizer.step()
         learner.after_update(lesson)  # θ_k follows θ_q; Q and ESQ take their keys
         at.batch += 1
@@ -126,10 +128,25 @@ def _learn_epoch(
 def finite(losses: Mapping[str, Tensor], step: int, epoch: int, ids: Tensor) -> dict[str, float]:
     """The losses as numbers; raises before any update if one is not finite."""
     values = {name: float(loss.detach()) for name, loss in losses.items()}
-    bad = [name for name, value in values.items() if value - value != 0.0]  # nan and infinity differ from themselves
-    if bad:
-        raise NotFiniteError(
-            f"the loss {bad[0]!r} is {values[bad[0]]} in step {step + 1}, epoch {epoch + 1}, in the batch of image "
-            f"{int(ids[0])}; no parameter was moved. Try a lower optimizer.learning_rate or a higher temperature."
-        )
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise NotFiniteError(_bad_batch(f"the loss {name!r} is {value}", step, epoch, ids))
     return values
+
+
+def refuse_bad_gradients(encoder: nn.Module, step: int, epoch: int, ids: Tensor) -> None:
+    """A finite loss can have a gradient that is not: raise before it moves a parameter."""
+    gradients = [parameter.grad for parameter in encoder.parameters() if parameter.grad is not None]
+    if not math.isfinite(float(torch.nn.utils.get_total_norm(gradients))):
+        names = [name for name, p in encoder.named_parameters() if p.grad is not None and not p.grad.isfinite().all()]
+        raise NotFiniteError(
+            _bad_batch(f"the gradient of {', '.join(names[:3]) or 'all'} is not finite", step, epoch, ids)
+        )
+
+
+def _bad_batch(what: str, step: int, epoch: int, ids: Tensor) -> str:
+    shown = ", ".join(str(number) for number in ids[:8].tolist())
+    return (
+        f"{what} in step {step + 1}, epoch {epoch + 1}, in the batch of images {shown}, …; no parameter was moved, the "
+        "last checkpoint is good. Try a lower optimizer.learning_rate or a higher temperature."
+    )

@@ -1,0 +1,34 @@
+"""A run folder of the first checkpoint format, kept as a fixture: every later version must go on with it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from ccl.cli.display import PlainDisplay
+from ccl.report import read_run
+from ccl.running import run
+from ccl.training.checkpoint import CheckpointStore
+
+FIXTURE = Path(__file__).with_name("run_of_format_1")
+
+
+def test_a_stopped_run_of_format_1_goes_on_to_its_end(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(FIXTURE, folder)
+    checkpoint = CheckpointStore(folder / "checkpoints").newest()
+    assert checkpoint is not None
+    assert checkpoint.about["position"] == {"step": 1, "epoch": 1, "batch": 1, "phase": "train"}
+    record = run(read_run(folder).settings, folder, PlainDisplay(Console(quiet=True)))
+    assert record.status["state"] == "complete"
+    rows = [json.loads(line) for line in (FIXTURE / "expected_rows.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in record.rows] == [row["kind"] for row in rows]
+    for mine, theirs in zip(record.rows, rows, strict=True):
+        if mine["kind"] == "epoch":
+            assert mine["learning_rate"] == theirs["learning_rate"]
+            for name, value in theirs["losses"].items():
+                assert abs(mine["losses"][name] - value) < 0.02 * abs(value) + 1e-3
+    assert record.accuracy is not None
+    assert not torch.isnan(record.accuracy.per_step).any()
