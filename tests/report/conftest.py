@@ -41,7 +41,9 @@ def record_of(matrix_of: Callable[[Rows], AccuracyMatrix]) -> Callable[..., RunR
         folder: str = "",
         **told: Any,
     ) -> RunRecord:
-        settings = load_settings("demo", changes).model_copy(update={"strategy": strategy})
+        settings = load_settings("demo", ["epochs=30", "batch_size=64", *changes]).model_copy(
+            update={"strategy": strategy}
+        )
         protocol = {
             "dataset": "+".join(names),
             "fingerprint": "f00d",
