@@ -118,6 +118,15 @@ def _replace(path: Path, text: str) -> None:
     os.replace(unfinished, path)  # a reader never meets half a file
 
 
+def read_status(folder: Path) -> dict[str, Any]:
+    """What status.json says, {} where there is none that can be read."""
+    try:
+        status = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """What a run folder tells, read back."""

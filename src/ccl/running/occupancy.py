@@ -1,17 +1,15 @@
 """Whose is a run folder: one process at a time, one set of settings, and nobody else's files."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.report.run_folder import SETTINGS, STATUS
+from ccl.report.run_folder import SETTINGS, read_status
 from ccl.settings import Settings, differences
 
 LOCK = ".lock"
@@ -48,16 +46,8 @@ def _refuse_strangers(folder: Path) -> None:
         raise UserError(f"--out {folder} is no run folder and not empty: it has no {SETTINGS}; name another folder")
 
 
-def _status(folder: Path) -> dict[str, Any]:
-    try:
-        status = json.loads((folder / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}
-
-
 def _holder(folder: Path) -> str:
-    status = _status(folder)
+    status = read_status(folder)
     return f"process {status.get('pid', '?')} on {status.get('host', 'this machine')}"
 
 
@@ -68,4 +58,4 @@ def is_finished(settings: Settings, folder: Path) -> bool:
     changed = differences(load_settings(str(folder / SETTINGS)), settings)
     if changed:
         raise UserError(f"--out {folder} holds a run with other settings ({'; '.join(changed)}); name another folder")
-    return _status(folder).get("state") == "complete"
+    return read_status(folder).get("state") == "complete"

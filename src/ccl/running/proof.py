@@ -14,7 +14,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from ccl.report import CHECKPOINTS
-from ccl.report.run_folder import ACCURACY, METRICS, STATUS
+from ccl.report.run_folder import ACCURACY, METRICS, read_status
 from ccl.training.checkpoint import CheckpointStore
 
 # Three steps of embedded images, some ten seconds of learning on one thread.
@@ -95,26 +95,18 @@ def kill_and_resume(
         yield sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
 
 
-def _status(folder: Path) -> dict[str, object]:
-    try:
-        status: dict[str, object] = json.loads((folder / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return status
-
-
 def _is_complete(folder: Path) -> bool:
-    return _status(folder).get("state") == "complete"
+    return read_status(folder).get("state") == "complete"
 
 
 def _where(folder: Path) -> str:
-    status = _status(folder)
+    status = read_status(folder)
     return f"step {status['step']}, epoch {status['epoch']}" if "epoch" in status else "before the first epoch's end"
 
 
 def _wait_for_work(folder: Path, process: subprocess.Popen[str]) -> None:
     """Until the process has imported everything and writes into its folder: a kill before that proves nothing."""
-    while process.poll() is None and _status(folder).get("pid") != process.pid:
+    while process.poll() is None and read_status(folder).get("pid") != process.pid:
         time.sleep(0.01)
 
 
