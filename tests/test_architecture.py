@@ -15,6 +15,7 @@ LAYERS = [
     ["seeding", "errors", "strategies"],
     ["settings"],
     ["loading"],
+    ["folder"],
     ["data"],
     ["views"],
     ["encoders"],
@@ -30,7 +31,7 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Parts take plain keyword arguments: only the edge knows settings.
-KNOWS_SETTINGS = {name for names in LAYERS[LEVEL["report"] :] for name in names} | {"settings", "loading"}
+KNOWS_SETTINGS = {name for names in LAYERS[LEVEL["report"] :] for name in names} | {"settings", "loading", "folder"}
 
 
 def home(path: Path) -> str:

@@ -53,7 +53,7 @@ def test_a_run_leaves_its_folder_and_the_same_command_again_touches_nothing(tmp_
     assert set(rows[-2]["losses"]) == {"contrast", "distillation", "extra_sample_queue"}
     assert len(list((out / "memory").glob("*.png"))) == 12
     assert "<svg" in (out / "report.html").read_text()
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "report.html"}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     again = ccl("run", "demo", *TINY, "--out", out)
     assert again.returncode == 0
     assert "complete; nothing to do" in again.stdout
@@ -91,6 +91,7 @@ def test_an_output_that_is_a_file_or_a_stranger_s_folder_is_refused(tmp_path: Pa
     file.write_text("mine")
     assert "is a file; name a folder" in ccl("run", "demo", "--out", file).stderr
     assert "can't be used" in ccl("run", "demo", "--out", file / "below").stderr
+    assert "can't be used" in ccl("run", "demo", "--out", "/proc/nowhere").stderr
     stranger = tmp_path / "stranger"
     stranger.mkdir()
     (stranger / "thesis.txt").write_text("mine")

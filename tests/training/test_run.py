@@ -1,5 +1,6 @@
 """Whole runs: image folders decoded by workers, unlabelled folders, what is written and what is refused."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,20 @@ def test_files_are_decoded_by_workers_and_kept_as_they_are(tree: Path, tmp_path:
         assert len(kept) == 8
         assert kept <= {path.read_bytes() for path in (tree / "train").rglob("*.jpg")}
     assert all(torch.equal(outcomes[0][name], value) for name, value in outcomes[1].items())
+
+
+def test_bad_files_are_left_out_and_listed(tree: Path, tmp_path: Path) -> None:
+    for label in range(4):  # of 20 + 1 files, so that one bad is below 5 %
+        for number in range(5, 11):
+            (tree / "train" / f"class{label}" / f"{number}.jpg").write_bytes(
+                (tree / "train" / f"class{label}" / "0.jpg").read_bytes()
+            )
+    (tree / "train" / "class0" / "page.jpg").write_text("<html>not an image</html>")
+    record = run(load_settings("folder", [*FOLDER, f"data.root={tree}", "data.workers=0"]), tmp_path / "out", quiet())
+    with (record.folder / "bad_images.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [Path(row["path"]).name for row in rows] == ["page.jpg"]
+    assert record.status["state"] == "complete"
 
 
 def test_an_unlabelled_folder_is_one_step_without_accuracy(tree: Path, tmp_path: Path) -> None:

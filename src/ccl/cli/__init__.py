@@ -31,6 +31,9 @@ def main() -> None:
         sys.exit(1)
     except BrokenPipeError:
         sys.exit(1)
+    except OSError as error:  # a full disk, a folder that vanished: not a fault of the program
+        print(f"ccl: {error}", file=sys.stderr)
+        sys.exit(1)
     except Exception:
         traceback.print_exc()
         print("ccl: this is a fault of ccl, not yours; please report it with the lines above", file=sys.stderr)

@@ -44,14 +44,15 @@ class PlainDisplay:
         self.every = every
         self._speed = Speed()
         self._title, self._num_steps, self._epochs = "", 1, 1
-        self._last = self._started = time.perf_counter()
+        self._last = time.perf_counter()
+        self._began: tuple[float, float] | None = None  # when, and after how many epochs: a run may go on half-way
 
     def note(self, text: str) -> None:
         self.console.print(f"· {text}", markup=False, highlight=False)
 
     def run_begins(self, title: str, num_steps: int, epochs: int) -> None:
         self._title, self._num_steps, self._epochs = TITLES.get(title, title), num_steps, epochs
-        self._started = time.perf_counter()
+        self._began = None
 
     def loading(self, done: int, total: int) -> None:
         """Loading is short or shown by what follows."""
@@ -64,14 +65,17 @@ class PlainDisplay:
 
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
         self._speed.add(losses, num_images)
+        if self._began is None:
+            self._began = (time.perf_counter(), step * self._epochs + epoch + share)
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
         now = time.perf_counter()
         if now - self._last < self.every:
             return
         self._last = now
-        done = (step * self._epochs + epoch + 1) / (self._num_steps * self._epochs)
-        left = (now - self._started) * (1 - done) / done
+        done = step * self._epochs + epoch + 1
+        began, done_then = self._began or (now, done)
+        left = (now - began) / max(done - done_then, 1e-9) * (self._num_steps * self._epochs - done)
         self.note(f"step {step + 1} epoch {epoch + 1}/{self._epochs}  {self._speed}  {_clock(left)} left")
 
     def probing(self, done: int, total: int) -> None:

@@ -20,6 +20,7 @@ def run(
 
     Example: ccl run cifar100-mini --data-root DATA --set strategy=finetuning --set seed=1 --out runs/finetuning-1
     """
+    from ccl.folder import is_finished
     from ccl.loading import load_settings
 
     if data_root is not None:
@@ -27,6 +28,9 @@ def run(
     if download:
         assignments = [*assignments, "data.download=true"]
     settings = load_settings(preset, assignments)
+    if is_finished(settings, out):
+        typer.echo(f"{out} holds this run already, complete; nothing to do")
+        return
 
     from ccl import running  # after the settings: a typo is told in a moment, torch takes seconds
     from ccl.cli.display import make_display

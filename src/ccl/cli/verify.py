@@ -14,7 +14,8 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder.")) -
     """
     from ccl.data import BadImageError
     from ccl.data.decoding import decode
-    from ccl.report import CHECKPOINTS, read_run
+    from ccl.folder import CHECKPOINTS
+    from ccl.report import read_run
     from ccl.training.checkpoint import CheckpointStore
 
     record = read_run(folder)

@@ -12,17 +12,9 @@ from typing import Any
 
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
+from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS
 from ccl.loading import dump_settings, load_settings
 from ccl.settings import Settings
-
-CHECKPOINTS = "checkpoints"
-SETTINGS, PROTOCOL, STATUS, METRICS, ACCURACY = (
-    "settings.yaml",
-    "protocol.json",
-    "status.json",
-    "metrics.jsonl",
-    "accuracy.csv",
-)
 
 
 class RunLog:
@@ -116,15 +108,6 @@ def _replace(path: Path, text: str) -> None:
     unfinished = path.with_name(path.name + ".part")
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)  # a reader never meets half a file
-
-
-def read_status(folder: Path) -> dict[str, Any]:
-    """What status.json says, {} where there is none that can be read."""
-    try:
-        status = json.loads((folder / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}
 
 
 @dataclass(frozen=True)

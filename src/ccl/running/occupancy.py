@@ -1,4 +1,4 @@
-"""Whose is a run folder: one process at a time, one set of settings, and nobody else's files."""
+"""Whose is a run folder: one process at a time, and nobody else's files."""
 
 import os
 from collections.abc import Iterator
@@ -8,9 +8,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ccl.errors import UserError
-from ccl.loading import load_settings
-from ccl.report.run_folder import SETTINGS, read_status
-from ccl.settings import Settings, differences
+from ccl.folder import SETTINGS, read_status
 
 LOCK = ".lock"
 
@@ -49,13 +47,3 @@ def _refuse_strangers(folder: Path) -> None:
 def _holder(folder: Path) -> str:
     status = read_status(folder)
     return f"process {status.get('pid', '?')} on {status.get('host', 'this machine')}"
-
-
-def is_finished(settings: Settings, folder: Path) -> bool:
-    """Whether this very run is complete; refuses a folder whose run had other settings, with the differences."""
-    if not (folder / SETTINGS).exists():
-        return False
-    changed = differences(load_settings(str(folder / SETTINGS)), settings)
-    if changed:
-        raise UserError(f"--out {folder} holds a run with other settings ({'; '.join(changed)}); name another folder")
-    return read_status(folder).get("state") == "complete"

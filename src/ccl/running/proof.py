@@ -13,8 +13,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from ccl.report import CHECKPOINTS
-from ccl.report.run_folder import ACCURACY, METRICS, read_status
+from ccl.folder import ACCURACY, CHECKPOINTS, METRICS, read_status
 from ccl.training.checkpoint import CheckpointStore
 
 # Three steps of embedded images, some ten seconds of learning on one thread.

@@ -13,7 +13,8 @@ from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
 from ccl.errors import StoppedError
 from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
-from ccl.report import CHECKPOINTS, RunLog, RunRecord, read_run
+from ccl.folder import CHECKPOINTS, is_finished
+from ccl.report import RunLog, RunRecord, read_run
 from ccl.running.build import (
     Stream,
     build_device,
@@ -23,7 +24,7 @@ from ccl.running.build import (
     build_stream,
     build_viewer,
 )
-from ccl.running.occupancy import is_finished, locked
+from ccl.running.occupancy import locked
 from ccl.running.protocol import protocol, worth_knowing
 from ccl.running.saving import RunState, stamp
 from ccl.settings import Settings
