@@ -196,9 +196,9 @@ class Settings(Section):
         return self
 
 
-# What may differ when a run goes on: where things lie and how often they are saved, nothing that is learned.
+# What may differ when a run goes on: where things lie, how often they are saved, and how many epochs are yet to come.
 MAY_CHANGE = frozenset(
-    {"data.root", "data.download", "data.workers", "threads", "checkpoint.minutes", "checkpoint.keep"}
+    {"data.root", "data.download", "data.workers", "threads", "epochs", "checkpoint.minutes", "checkpoint.keep"}
 )
 
 

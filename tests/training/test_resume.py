@@ -120,11 +120,24 @@ def test_carried_momentum_survives_a_break_between_steps(tmp_path: Path) -> None
 def test_workers_may_change_and_nothing_that_is_learned_may(tmp_path: Path) -> None:
     settings = tiny_settings("strategy=ccl")
     run_broken(settings, tmp_path / "run", [12])
-    with pytest.raises(UserError, match=r"epochs: 2 -> 3; memory\.per_cluster: 2 -> 1"):
-        run(tiny_settings("strategy=ccl", "epochs=3", "memory.per_cluster=1"), tmp_path / "run", quiet())
+    with pytest.raises(UserError, match=r"temperature: 0\.1 -> 0\.2; memory\.per_cluster: 2 -> 1"):
+        run(tiny_settings("strategy=ccl", "temperature=0.2", "memory.per_cluster=1"), tmp_path / "run", quiet())
     run(tiny_settings("strategy=ccl", "data.workers=1", "checkpoint.minutes=3"), tmp_path / "run", quiet())
     run(settings, tmp_path / "whole", quiet())
     assert_same(tmp_path / "whole", tmp_path / "run")
+
+
+def test_the_epochs_to_come_may_change_and_it_is_written_down(tmp_path: Path) -> None:
+    settings = tiny_settings("strategy=ccl", "checkpoint.minutes=1e-9")
+    display, call = quiet(), break_after(2)
+    display.epoch_ends = lambda *_: call()  # type: ignore[method-assign]
+    with pytest.raises(BrokenError):
+        run(settings, tmp_path / "run", display)  # at the end of the second step's first epoch
+    record = run(tiny_settings("strategy=ccl", "checkpoint.minutes=1e-9", "epochs=3"), tmp_path / "run", quiet())
+    epochs = [(row["step"], row["epoch"]) for row in record.rows if row["kind"] == "epoch"]
+    assert epochs == [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3)]
+    assert [row["epochs"] for row in record.rows if row["kind"] == "changed"] == [[2, 3]]
+    assert record.settings.epochs == 3
 
 
 def test_a_corrupt_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
@@ -146,10 +159,17 @@ def test_a_corrupt_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     assert_same(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run(tiny_settings("strategy=ccl", "checkpoint.minutes=100"), folder, quiet())
+    return folder
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("event", [0, 5, 20])
-def test_a_signal_saves_and_leaves_and_the_same_call_goes_on(
-    number: signal.Signals, event: int, tmp_path: Path
+@pytest.mark.parametrize("event", random.Random(0).sample(range(34), 10))  # of 34 batches and bits of probes
+def test_a_signal_saves_leaves_and_the_same_call_goes_on(
+    number: signal.Signals, event: int, whole: Path, tmp_path: Path
 ) -> None:
     settings = tiny_settings("strategy=ccl", "checkpoint.minutes=100")
     calls = iter(range(event))
@@ -168,8 +188,7 @@ def test_a_signal_saves_and_leaves_and_the_same_call_goes_on(
     assert (status["state"], status["reason"]) == ("stopped", f"stopped by {number.name}")
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     run(settings, tmp_path / "run", quiet())
-    run(settings, tmp_path / "whole", quiet())
-    assert_same(tmp_path / "whole", tmp_path / "run")
+    assert_same(whole, tmp_path / "run")
 
 
 def test_a_second_ctrl_c_leaves_at_once() -> None:

@@ -177,7 +177,8 @@ def _embedded(memory: Path, name: str, step: str, cluster: str, score: float) ->
         return None
     variance = "" if math.isnan(score) else f", variance {score:.2g}"
     source = f"data:{mime};base64,{base64.b64encode(content).decode()}"
-    return KeptImage(source, longest <= _PIXELATED, f"step {step}, cluster {cluster}{variance}")
+    group = "" if cluster == "-1" else f", cluster {cluster}"  # a random draw has no clusters
+    return KeptImage(source, longest <= _PIXELATED, f"step {step}{group}{variance}")
 
 
 def _thumbnail(image: Image.Image) -> bytes:

@@ -13,7 +13,8 @@ from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
 from ccl.errors import StoppedError
 from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
-from ccl.folder import CHECKPOINTS, is_finished
+from ccl.folder import CHECKPOINTS, SETTINGS, is_finished
+from ccl.loading import load_settings
 from ccl.report import RunLog, RunRecord, read_run
 from ccl.running.build import (
     Stream,
@@ -84,9 +85,10 @@ def run(settings: Settings, folder: Path, display: Display) -> RunRecord:
         stream = build_stream(settings, display.loading)
         for line in worth_knowing(settings, stream):
             display.note(line)
+        previous = load_settings(str(folder / SETTINGS)) if (folder / SETTINGS).exists() else settings
         log = RunLog(folder, settings, protocol(settings, stream, device))
         try:
-            _learn(settings, stream, device, log, display, stop)
+            _learn(settings, stream, device, log, display, stop, previous.epochs)
         except StoppedError as stopped:
             log.status("stopped", reason=str(stopped))
             raise
@@ -100,7 +102,13 @@ def run(settings: Settings, folder: Path, display: Display) -> RunRecord:
 
 
 def _learn(
-    settings: Settings, stream: Stream, device: torch.device, log: RunLog, display: Display, stop: StopRequest
+    settings: Settings,
+    stream: Stream,
+    device: torch.device,
+    log: RunLog,
+    display: Display,
+    stop: StopRequest,
+    previous_epochs: int,
 ) -> None:
     learner, viewer = build_learner(settings, device), build_viewer(settings, device)
     matrix = AccuracyMatrix(len(stream.steps))
@@ -118,6 +126,9 @@ def _learn(
         if settings.probe.after != "never":
             prober.probe(None)
         state.save(progress, "phase")
+    elif previous_epochs != settings.epochs:
+        display.note(f"epochs changed from {previous_epochs} to {settings.epochs}: the steps from here on follow it")
+        log.row("changed", epochs=[previous_epochs, settings.epochs])
     learn_stream(
         learner,
         stream.arrivals,
