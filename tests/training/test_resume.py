@@ -107,6 +107,13 @@ def test_a_run_broken_off_again_and_again_comes_to_the_same_end(minutes: float, 
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
+def test_drawn_noise_is_the_same_after_a_break(tmp_path: Path) -> None:
+    noisy = ("strategy=ccl", "objective=insdisc", "insdisc.num_noise=16", "checkpoint.minutes=1e-9")
+    run(tiny_settings(*noisy), tmp_path / "whole", quiet())
+    run_broken(tiny_settings(*noisy), tmp_path / "broken", [9, 9, 9])
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
 def test_carried_momentum_survives_a_break_between_steps(tmp_path: Path) -> None:
     for carry in ("true", "false"):
         settings = tiny_settings("strategy=finetuning", f"optimizer.carry_momentum={carry}", "checkpoint.minutes=1e-9")
