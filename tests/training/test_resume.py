@@ -19,6 +19,8 @@ from ccl.errors import StoppedError, UserError
 from ccl.running import run
 from ccl.settings import Settings
 from ccl.strategies import STRATEGIES
+from ccl.training import Learner
+from ccl.training import loop as loop_module
 from ccl.training.checkpoint import CheckpointStore
 
 OBJECTIVES = ("moco_v2", "simclr", "insdisc")
@@ -104,6 +106,32 @@ def test_a_run_broken_off_again_and_again_comes_to_the_same_end(minutes: float, 
     run(settings, tmp_path / "whole", quiet())
     # Without frequent saves a break every few events would never get on: it must live to the next epoch's end.
     run_broken(settings, tmp_path / "broken", [3 if minutes < 1 else 9] * 12)
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
+@pytest.mark.parametrize("is_done_first", [False, True])
+@pytest.mark.parametrize("place", ["remember", "begin_step", "save"])
+def test_a_break_inside_a_selection_a_step_change_or_a_save(
+    place: str, is_done_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the thing is done, and after it is done and not yet saved."""
+    settings = tiny_settings("strategy=ccl")
+    run(settings, tmp_path / "whole", quiet())
+    owner = {"remember": loop_module, "begin_step": Learner, "save": CheckpointStore}[place]
+    original, calls = getattr(owner, place), iter(range(1))  # the second time it breaks
+
+    def breaking(*a: object, **k: object) -> object:
+        if next(calls, None) is not None:
+            return original(*a, **k)
+        if is_done_first:
+            original(*a, **k)
+        raise BrokenError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, place, breaking)
+        with pytest.raises(BrokenError):
+            run(settings, tmp_path / "broken", quiet())
+    run(settings, tmp_path / "broken", quiet())
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 

@@ -13,7 +13,7 @@ def selftest(
     """Prove on this machine that a run survives kills: same tensors, same memory, same metric rows, bit for bit.
 
     Runs CCL on embedded images once unbroken, then kills it (SIGKILL) at random moments and starts the same command
-    again. Takes about two minutes; exit code 1 if anything differs.
+    again. Takes a minute or two; exit code 1 if anything differs.
 
     Example: ccl selftest --kills 20
     """

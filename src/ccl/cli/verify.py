@@ -1,6 +1,8 @@
 """`ccl verify`: is a run folder whole?"""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -20,13 +22,13 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder.")) -
 
     record = read_run(folder)
     settings, faults = record.settings, 0
+    num_steps = 1 if record.protocol["all_at_once"] else len(record.step_names)
     what = (settings.strategy, settings.objective, record.protocol["dataset"], f"seed {settings.seed}")
     typer.echo(f"{folder}: {', '.join(what)}")
     accuracies = "no accuracies yet" if record.accuracy is None else "accuracies"
     typer.echo(f"state: {record.status.get('state')}, {len(record.rows)} metric rows, {accuracies}")
     for finding in CheckpointStore(folder / CHECKPOINTS).check():
-        position = finding.about.get("position", {})
-        told = finding.reason or f"good, step {position.get('step', 0) + 1}, epoch {position.get('epoch', 0) + 1}"
+        told = finding.reason or f"good, {_where(finding.about['position'], num_steps)}"
         faults += finding.reason is not None
         typer.echo(f"checkpoint {finding.folder.name}: {finding.num_bytes / 1e6:.1f} MB, {told}")
     images = sorted(path for path in (folder / "memory").glob("*") if path.suffix != ".csv")
@@ -41,3 +43,12 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder.")) -
         typer.echo(f"{faults} faults")
         raise typer.Exit(1)
     typer.echo("all is well")
+
+
+def _where(position: Mapping[str, Any], num_steps: int) -> str:
+    """What comes next, in words."""
+    if position["step"] >= num_steps:
+        return "after the last step"
+    if position["phase"] != "train":
+        return f"step {position['step'] + 1}, trained"
+    return f"step {position['step'] + 1}, epoch {position['epoch'] + 1}, batch {position['batch'] + 1}"
