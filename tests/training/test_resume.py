@@ -164,10 +164,7 @@ def test_workers_may_change_and_nothing_that_is_learned_may(tmp_path: Path) -> N
 
 def test_the_epochs_to_come_may_change_and_it_is_written_down(tmp_path: Path) -> None:
     settings = tiny_settings("strategy=ccl", "checkpoint.minutes=1e-9")
-    display, call = quiet(), break_after(2)
-    display.epoch_ends = lambda *_: call()  # type: ignore[method-assign]
-    with pytest.raises(BrokenError):
-        run(settings, tmp_path / "run", display)  # at the end of the second step's first epoch
+    run_broken_once(settings, tmp_path / "run")  # at the end of the second step's first epoch
     record = run(tiny_settings("strategy=ccl", "checkpoint.minutes=1e-9", "epochs=3"), tmp_path / "run", quiet())
     epochs = [(row["step"], row["epoch"]) for row in record.rows if row["kind"] == "epoch"]
     assert epochs == [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3)]
@@ -175,13 +172,28 @@ def test_the_epochs_to_come_may_change_and_it_is_written_down(tmp_path: Path) ->
     assert record.settings.epochs == 3
 
 
-def test_a_corrupt_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
-    settings = tiny_settings("strategy=ccl", "checkpoint.minutes=1e-9")
-    run(settings, tmp_path / "whole", quiet())
+def test_another_number_of_threads_is_said_to_change_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tiny_settings("strategy=finetuning")
+    run_broken_once(settings, tmp_path / "run")
+    notes: list[str] = []
+    display = quiet()
+    display.note = notes.append  # type: ignore[method-assign]
+    monkeypatch.setattr("torch.get_num_threads", lambda: 7)
+    run(settings, tmp_path / "run", display)
+    assert any(note.startswith("threads changed since the checkpoint (1 -> 7)") for note in notes)
+
+
+def run_broken_once(settings: Settings, folder: Path) -> None:
     display, call = quiet(), break_after(2)
     display.epoch_ends = lambda *_: call()  # type: ignore[method-assign]
     with pytest.raises(BrokenError):
-        run(settings, tmp_path / "run", display)
+        run(settings, folder, display)
+
+
+def test_a_corrupt_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
+    settings = tiny_settings("strategy=ccl", "checkpoint.minutes=1e-9")
+    run(settings, tmp_path / "whole", quiet())
+    run_broken_once(settings, tmp_path / "run")
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "state.safetensors"
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 4

@@ -150,6 +150,12 @@ def _go_on(state: RunState, store: CheckpointStore, display: Display) -> Progres
     progress = state.restore()
     for path, reason in store.bad:
         display.note(f"passed over a bad checkpoint: {path}: {reason}")
+    for name in ("threads", "torch"):
+        if progress is not None and state.restored_stamp[name] != state.stamp[name]:
+            change = f"{state.restored_stamp[name]} -> {state.stamp[name]}"
+            display.note(
+                f"{name} changed since the checkpoint ({change}): the outcome will be near, not equal bit for bit"
+            )
     if progress is not None:
         where = f"step {progress.step + 1}, epoch {progress.epoch + 1}, batch {progress.batch + 1}"
         display.note(f"going on at {where}" if progress.phase == "train" else f"going on after training {where[:7]}")

@@ -39,6 +39,7 @@ class RunState:
         self.seconds = 60 * minutes
         self.stop = stop
         self.stamp = dict(stamp)
+        self.restored_stamp: dict[str, Any] = {}  # of the checkpoint that was restored
         self._saved_at = time.perf_counter()
         self._cost = 0.0
 
@@ -84,6 +85,7 @@ class RunState:
         self.learner.memory.load_state_dict(parts["memory"])
         self.matrix.load_state_dict(parts["accuracy"])
         self.log.go_on(checkpoint.about["log"])
+        self.restored_stamp = {name: checkpoint.about.get(name) for name in self.stamp}
         return Progress.restored(checkpoint.about["position"], parts["optimizer"])
 
 
