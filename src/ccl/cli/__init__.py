@@ -4,8 +4,8 @@ import os
 import sys
 import traceback
 
-# Threads that wait spin for a moment only, then sleep. By default they spin for milliseconds, and beside one other busy
-# process two threads were 28 times slower than one. Must stand before torch is imported.
+# Threads that wait spin for a moment only, then sleep. By default they spin for milliseconds, and beside two
+# busy processes two threads were 35 times slower than one. Must stand before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 
