@@ -1,5 +1,6 @@
 """A run that is broken off anywhere and started again gives the very bits of the unbroken run."""
 
+import importlib
 import json
 import random
 import signal
@@ -23,6 +24,7 @@ from ccl.training import Learner
 from ccl.training import loop as loop_module
 from ccl.training.checkpoint import CheckpointStore
 
+run_module = importlib.import_module("ccl.running.run")
 OBJECTIVES = ("moco_v2", "simclr", "insdisc")
 
 
@@ -181,6 +183,18 @@ def test_another_number_of_threads_is_said_to_change_bits(tmp_path: Path, monkey
     monkeypatch.setattr("torch.get_num_threads", lambda: 7)
     run(settings, tmp_path / "run", display)
     assert any(note.startswith("threads changed since the checkpoint (1 -> 7)") for note in notes)
+
+
+def test_changed_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tiny_settings("strategy=finetuning")
+    run_broken_once(settings, tmp_path / "run")
+    real = run_module.build_stream
+    other = tiny_settings("strategy=finetuning", "data.images_per_class=5")
+    monkeypatch.setattr(run_module, "build_stream", lambda _, progress: real(other, progress))
+    with pytest.raises(UserError, match="the data is not what this run began with"):
+        run(settings, tmp_path / "run", quiet())
+    monkeypatch.undo()
+    assert run(settings, tmp_path / "run", quiet()).status["state"] == "complete"
 
 
 def run_broken_once(settings: Settings, folder: Path) -> None:

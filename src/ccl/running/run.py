@@ -11,10 +11,9 @@ from safetensors.torch import save_file
 from ccl.data import chain, write_bad_images
 from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
-from ccl.errors import StoppedError
+from ccl.errors import StoppedError, UserError
 from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
-from ccl.folder import CHECKPOINTS, SETTINGS, is_finished
-from ccl.loading import load_settings
+from ccl.folder import CHECKPOINTS, is_finished
 from ccl.report import RunLog, RunRecord, read_run
 from ccl.running.build import (
     Stream,
@@ -85,10 +84,9 @@ def run(settings: Settings, folder: Path, display: Display) -> RunRecord:
         stream = build_stream(settings, display.loading)
         for line in worth_knowing(settings, stream):
             display.note(line)
-        previous = load_settings(str(folder / SETTINGS)) if (folder / SETTINGS).exists() else settings
         log = RunLog(folder, settings, protocol(settings, stream, device))
         try:
-            _learn(settings, stream, device, log, display, stop, previous.epochs)
+            _learn(settings, stream, device, log, display, stop)
         except StoppedError as stopped:
             log.status("stopped", reason=str(stopped))
             raise
@@ -102,19 +100,14 @@ def run(settings: Settings, folder: Path, display: Display) -> RunRecord:
 
 
 def _learn(
-    settings: Settings,
-    stream: Stream,
-    device: torch.device,
-    log: RunLog,
-    display: Display,
-    stop: StopRequest,
-    previous_epochs: int,
+    settings: Settings, stream: Stream, device: torch.device, log: RunLog, display: Display, stop: StopRequest
 ) -> None:
     learner, viewer = build_learner(settings, device), build_viewer(settings, device)
     matrix = AccuracyMatrix(len(stream.steps))
     options = settings.checkpoint
     store = CheckpointStore(log.folder / CHECKPOINTS, options.keep)
-    state = RunState(learner, matrix, log, store, minutes=options.minutes, stop=stop, stamp=stamp(settings))
+    made = stamp(settings, stream.dataset.fingerprint)
+    state = RunState(learner, matrix, log, store, minutes=options.minutes, stop=stop, stamp=made)
     if stream.dataset.skipped:
         write_bad_images(log.folder / "bad_images.csv", stream.dataset.skipped)
     display.run_begins(settings.strategy, len(stream.arrivals), settings.epochs)
@@ -126,9 +119,9 @@ def _learn(
         if settings.probe.after != "never":
             prober.probe(None)
         state.save(progress, "phase")
-    elif previous_epochs != settings.epochs:
-        display.note(f"epochs changed from {previous_epochs} to {settings.epochs}: the steps from here on follow it")
-        log.row("changed", epochs=[previous_epochs, settings.epochs])
+    elif change := state.changed("epochs"):
+        display.note(f"epochs changed from {change[0]} to {change[1]}: the steps from here on follow it")
+        log.row("changed", epochs=change)
     learn_stream(
         learner,
         stream.arrivals,
@@ -150,15 +143,21 @@ def _go_on(state: RunState, store: CheckpointStore, display: Display) -> Progres
     progress = state.restore()
     for path, reason in store.bad:
         display.note(f"passed over a bad checkpoint: {path}: {reason}")
+    if progress is None:
+        return None
+    if change := state.changed("data"):
+        raise UserError(
+            f"the data is not what this run began with (fingerprint {change[0]}, now {change[1]}); restore it"
+        )
     for name in ("threads", "torch"):
-        if progress is not None and state.restored_stamp[name] != state.stamp[name]:
-            change = f"{state.restored_stamp[name]} -> {state.stamp[name]}"
-            display.note(
-                f"{name} changed since the checkpoint ({change}): the outcome will be near, not equal bit for bit"
-            )
-    if progress is not None:
-        where = f"step {progress.step + 1}, epoch {progress.epoch + 1}, batch {progress.batch + 1}"
-        display.note(f"going on at {where}" if progress.phase == "train" else f"going on after training {where[:7]}")
+        if change := state.changed(name):
+            told = f"{name} changed since the checkpoint ({change[0]} -> {change[1]})"
+            display.note(f"{told}: the outcome will be near, not equal bit for bit")
+    where = f"step {progress.step + 1}"
+    if progress.phase == "train":
+        display.note(f"going on at {where}, epoch {progress.epoch + 1}, batch {progress.batch + 1}")
+    else:
+        display.note(f"going on after the training of {where}")
     return progress
 
 

@@ -39,7 +39,7 @@ class RunState:
         self.seconds = 60 * minutes
         self.stop = stop
         self.stamp = dict(stamp)
-        self.restored_stamp: dict[str, Any] = {}  # of the checkpoint that was restored
+        self._restored_stamp: dict[str, Any] = {}  # of the checkpoint that was restored
         self._saved_at = time.perf_counter()
         self._cost = 0.0
 
@@ -85,15 +85,22 @@ class RunState:
         self.learner.memory.load_state_dict(parts["memory"])
         self.matrix.load_state_dict(parts["accuracy"])
         self.log.go_on(checkpoint.about["log"])
-        self.restored_stamp = {name: checkpoint.about.get(name) for name in self.stamp}
+        self._restored_stamp = checkpoint.about
         return Progress.restored(checkpoint.about["position"], parts["optimizer"])
 
+    def changed(self, name: str) -> list[Any] | None:
+        """[then, now] where the restored checkpoint was made with another value; None where equal or not told."""
+        then, now = self._restored_stamp.get(name), self.stamp[name]
+        return None if then is None or then == now else [then, now]
 
-def stamp(settings: Settings) -> dict[str, Any]:
+
+def stamp(settings: Settings, data_fingerprint: str) -> dict[str, Any]:
     """What a checkpoint says of its making beside its content."""
     return {
         "settings": hashlib.sha256(dump_settings(settings).encode()).hexdigest(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "world_size": 1,
+        "epochs": settings.epochs,
+        "data": data_fingerprint,
     }
