@@ -15,6 +15,7 @@ Positive = Annotated[float, Field(gt=0.0)]
 Weight = Annotated[float, Field(ge=0.0)]
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
+Classes = Count | str | list[str]
 
 
 class Section(BaseModel):
@@ -30,7 +31,8 @@ class DataSettings(Section):
     download: bool = False
     stream: Literal["auto", "class", "domain"] = "auto"  # auto: domain for several datasets, class for one
     resize: Count | None = None  # bring every image to this side once and keep all in memory
-    classes: Count | str | list[str] | None = None  # the first so many, a file of names, or names
+    # The first so many, a file of names, or names; or one of these for some datasets of several, by their names.
+    classes: Classes | dict[str, Classes] | None = None
     images_per_class: Count | None = None
     workers: CountOrZero = 2  # processes that decode files; in-memory sets need none
 
@@ -152,6 +154,7 @@ class Settings(Section):
     seed: CountOrZero = 0
     device: str = "auto"
     threads: Count | None = None  # None: as torch finds them
+    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = []  # each an extra: pip install 'ccl[wandb]'
     data: DataSettings = DataSettings()
     views: ViewSettings = ViewSettings()
     encoder: EncoderSettings = EncoderSettings()
@@ -165,7 +168,7 @@ class Settings(Section):
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
 
-    @field_validator("dataset", mode="before")
+    @field_validator("dataset", "trackers", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
@@ -186,6 +189,10 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> "Settings":
+        if isinstance(self.data.classes, dict):
+            for name in self.data.classes:
+                if name not in self.dataset:
+                    raise ValueError(f"data.classes names {name!r}, no dataset here{did_you_mean(name, self.dataset)}")
         if self.batch_size % self.encoder.batch_norm_groups:
             groups = self.encoder.batch_norm_groups
             nearest = max(groups, round(self.batch_size / groups) * groups)
@@ -196,9 +203,10 @@ class Settings(Section):
         return self
 
 
-# What may differ when a run goes on: where things lie, how often they are saved, and how many epochs are yet to come.
+# What may differ when a run goes on: where things lie, who is told, how often they are saved, the epochs yet to come.
 MAY_CHANGE = frozenset(
-    {"data.root", "data.download", "data.workers", "threads", "epochs", "checkpoint.minutes", "checkpoint.keep"}
+    {"data.root", "data.download", "data.workers", "threads", "trackers", "epochs"}
+    | {"checkpoint.minutes", "checkpoint.keep"}
 )
 
 
@@ -210,7 +218,7 @@ def differences(before: Settings, now: Settings) -> list[str]:
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str) -> list[str]:
     found = []
     for name, value in before.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and isinstance(now[name], dict) and value.keys() == now[name].keys():
             found += _differences(value, now[name], f"{prefix}{name}.")
         elif value != now[name] and prefix + name not in MAY_CHANGE:
             found.append(f"{prefix}{name}: {value} -> {now[name]}")

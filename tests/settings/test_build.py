@@ -5,6 +5,7 @@ import pytest
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.running.build import build_device, build_stream
+from ccl.settings import differences
 
 SMALL = ("dataset=symbols,textures", "data.resize=16", "data.images_per_class=6", "data.classes=4", "batch_size=12")
 
@@ -48,3 +49,24 @@ def test_a_joined_dataset_can_be_cut_by_class() -> None:
     assert [len(step.classes) for step in stream.steps] == [2, 2, 2, 2]
     other = build_stream(load_settings("demo", [*SMALL, "data.stream=class", "steps=4", "seed=1"]))
     assert [step.classes for step in stream.steps] != [step.classes for step in other.steps]
+
+
+def test_each_dataset_may_have_its_own_classes() -> None:
+    stream = build_stream(load_settings("demo", [*SMALL, "data.classes={symbols: 2, textures: [checker, dots]}"]))
+    assert [len(step.classes) for step in stream.steps] == [2, 2]
+    some = build_stream(load_settings("demo", [*SMALL, "data.classes={symbols: 2}"]))
+    assert [len(step.classes) for step in some.steps] == [2, 10]
+    assert some.dataset.class_names[2:] != stream.dataset.class_names[2:]
+
+
+def test_classes_of_a_dataset_that_is_not_there_are_refused() -> None:
+    with pytest.raises(UserError, match=r"data.classes names 'symbol', no dataset here; did you mean 'symbols'"):
+        load_settings("demo", [*SMALL, "data.classes={symbol: 2}"])
+
+
+def test_other_classes_are_another_run() -> None:
+    one, two = (load_settings("demo", [*SMALL, f"data.classes={value}"]) for value in ("{symbols: 2}", "{symbols: 3}"))
+    whole = load_settings("demo", [*SMALL, "data.classes=4"])
+    assert differences(one, two) == ["data.classes.symbols: 2 -> 3"]
+    assert differences(one, whole) == ["data.classes: {'symbols': 2} -> 4"]
+    assert differences(one, one) == []

@@ -50,7 +50,7 @@ def build_stream(settings: Settings, progress: Callable[[int, int], None] | None
             name,
             data.root,
             resize=data.resize,
-            classes=data.classes,
+            classes=data.classes.get(name) if isinstance(data.classes, dict) else data.classes,
             images_per_class=data.images_per_class,
             download=data.download,
             progress=progress,
