@@ -1,14 +1,24 @@
-"""Hand-made run records: what a run folder would tell, with numbers that are easy to check."""
+"""Hand-made run records with numbers that are easy to check, and stand-ins for the trackers' packages."""
 
+import csv
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import tracker_fakes as fakes
+from tracker_story import PLAIN, Open
 
 from ccl.evaluation import AccuracyMatrix, ProbeResult
 from ccl.loading import load_settings
 from ccl.report import RunRecord
+from ccl.report.trackers import Tracker, make_trackers
 
 Rows = Sequence[Sequence[float] | None]
 
@@ -83,3 +93,97 @@ def record_of(matrix_of: Callable[[Rows], AccuracyMatrix]) -> Callable[..., RunR
         )
 
     return make
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def open_trackers(tmp_path: Path, notes: list[str]) -> Open:
+    """Trackers of a folder as a new process would open them."""
+
+    def make(*names: str, folder: Path = tmp_path, settings: dict[str, Any] = PLAIN) -> list[Tracker]:
+        return make_trackers(names, folder, settings, "a run", notes.append)
+
+    return make
+
+
+@pytest.fixture
+def writer(monkeypatch: pytest.MonkeyPatch) -> type[fakes.SummaryWriter]:
+    module, writer = fakes.tensorboard()
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
+    return writer
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> fakes.Wandb:
+    server = fakes.Wandb()
+    monkeypatch.setitem(sys.modules, "wandb", server.module())
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    return server
+
+
+@pytest.fixture
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> fakes.MLflow:
+    server = fakes.MLflow()
+    for name, module in server.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    for name in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
+        monkeypatch.setenv(name, "1")  # so that what is set by default is undone after the test
+    return server
+
+
+@pytest.fixture
+def keep_images() -> Callable[..., None]:
+    """Gives a run folder a memory whose image number i has the red value i, all of step 2 and cluster 5."""
+
+    def keep(folder: Path, scores: Sequence[float], size: int = 16) -> None:
+        (folder / "memory").mkdir(parents=True)
+        with (folder / "memory" / "index.csv").open("w", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["file", "id", "step", "cluster", "score"])
+            for number, score in enumerate(scores):
+                Image.new("RGB", (size, size), (number, 0, 0)).save(folder / "memory" / f"{number:06d}.png")
+                table.writerow([f"{number:06d}.png", number, 2, 5, score])
+
+    return keep
+
+
+@pytest.fixture
+def keep_embeddings() -> Callable[..., None]:
+    """Gives a run folder embeddings: images at these angles (in degrees) on a circle, and their steps."""
+
+    def keep(folder: Path, degrees: Sequence[float], steps: Sequence[int]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        angles = np.radians(degrees)
+        rows = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float16)
+        np.savez_compressed(folder / "embeddings.npz", embeddings=rows, step=np.array(steps), label=np.array(steps))
+
+    return keep
+
+
+@pytest.fixture
+def comparison(
+    record_of: Callable[..., RunRecord],
+    keep_images: Callable[..., None],
+    keep_embeddings: Callable[..., None],
+    tmp_path: Path,
+) -> list[RunRecord]:
+    """Four strategies of two seeds with everything that a run can leave."""
+    seeds = [
+        [[30, 32, 34], [80, 40, 45], [70, 84, 50], [60, 72, 90]],
+        [[34, 36, 38], [84, 46, 47], [76, 80, 60], [66, 72, 96]],
+    ]
+    runs = []
+    for strategy in ("finetuning", "variance_distillation", "ccl", "upper_bound"):
+        for seed, rows in enumerate(seeds):
+            shown = rows if strategy != "upper_bound" else [rows[0], None, None, rows[3]]
+            folder = tmp_path / f"{strategy}-{seed}"
+            runs.append(record_of(strategy, shown, f"seed={seed}", folder=str(folder)))
+            keep_embeddings(folder, [0, 10, 90, 180], [1, 1, 2, 3])
+            if strategy == "ccl":
+                keep_images(folder, [0.1, 0.2])
+    return runs

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from ccl.evaluation import ProbeResult
@@ -100,7 +101,7 @@ class RichDisplay:
         self._title, self._num_steps, self._epochs = "", 1, 1
 
     def note(self, text: str) -> None:
-        self.console.print(f"[dim]·[/dim] {text}", highlight=False)
+        self.console.print(f"[dim]·[/dim] {escape(text)}", highlight=False)  # a path or an error may hold brackets
 
     def run_begins(self, title: str, num_steps: int, epochs: int) -> None:
         self._title, self._num_steps, self._epochs = TITLES.get(title, title), num_steps, epochs

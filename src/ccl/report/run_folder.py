@@ -5,7 +5,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,17 @@ from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
 from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS
 from ccl.loading import dump_settings, load_settings
+from ccl.report.trackers import Tracker
 from ccl.settings import Settings
 
 
 class RunLog:
     """Writes a run's rows as it goes; also an observer of the loop that sums up each epoch."""
 
-    def __init__(self, folder: Path, settings: Settings, protocol: Mapping[str, Any]) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, settings: Settings, protocol: Mapping[str, Any], trackers: Sequence[Tracker] = ()
+    ) -> None:
+        self.folder, self._trackers = folder, trackers
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder / SETTINGS, dump_settings(settings))
         _replace(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
@@ -37,9 +40,12 @@ class RunLog:
         return {"bytes": metrics.stat().st_size if metrics.exists() else 0, "epoch": asdict(self._epoch)}
 
     def go_on(self, state: Mapping[str, Any]) -> None:
-        """Cut off the rows that were written after the checkpoint, and take up its sums."""
+        """Cut off the rows that were written after the checkpoint, tell trackers the rest, and take up its sums."""
         with (self.folder / METRICS).open("ab") as file:
             file.truncate(int(state["bytes"]))
+        if self._trackers:
+            for line in (self.folder / METRICS).read_text(encoding="utf-8").splitlines():
+                self._tell(**json.loads(line))
         self._epoch = _Sums(**state["epoch"])
         self._clock = time.perf_counter()
 
@@ -52,11 +58,19 @@ class RunLog:
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         times = {"started": self.started, "updated": time.time()}
         _replace(self.folder / STATUS, json.dumps({"state": state, **about, **holder, **times}, indent=2))
+        if state != "running":
+            for tracker in self._trackers:
+                tracker.close(state)
 
     def row(self, kind: str, **values: Any) -> None:
-        """Append one line to metrics.jsonl."""
+        """Append one line to metrics.jsonl, and tell it to the trackers."""
         with (self.folder / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, **values}) + "\n")
+        self._tell(kind, **values)
+
+    def _tell(self, kind: str, **values: Any) -> None:
+        for tracker in self._trackers:
+            tracker.row(kind, values)
 
     def accuracy(self, matrix: AccuracyMatrix) -> None:
         """Replace accuracy.csv."""
