@@ -1,6 +1,7 @@
 """A run folder from outside: the names of its files, its status, whether its run is done. No torch in here."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ STATUS = "status.json"
 METRICS = "metrics.jsonl"
 ACCURACY = "accuracy.csv"
 CHECKPOINTS = "checkpoints"
+ENCODER = "encoder.safetensors"
+MEMORY = "memory"
+EMBEDDINGS = "embeddings.npz"
 
 
 def read_status(folder: Path) -> dict[str, Any]:
@@ -23,6 +27,19 @@ def read_status(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return status if isinstance(status, dict) else {}
+
+
+def find_runs(folders: Sequence[Path]) -> list[Path]:
+    """The run folders among these and below them, each once, sorted; refuses a folder without any."""
+    found: dict[Path, None] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}")
+        below = sorted(path.parent for path in folder.rglob(SETTINGS) if (path.parent / STATUS).is_file())
+        if not below:
+            raise UserError(f"{folder} is no run folder and holds none: no {SETTINGS} with a {STATUS} in it")
+        found |= dict.fromkeys(path.resolve() for path in below)
+    return list(found)
 
 
 def is_finished(settings: Settings, folder: Path) -> bool:

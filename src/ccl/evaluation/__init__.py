@@ -12,10 +12,11 @@ from ccl.evaluation.health import Health, alignment, effective_rank, is_collapse
 from ccl.evaluation.knn_probe import knn_accuracy, knn_predict
 from ccl.evaluation.linear_probe import LinearClassifier, fit
 from ccl.evaluation.paper_probe import fit_paper
-from ccl.evaluation.probe_stream import ProbePart, probe_stream
+from ccl.evaluation.probe_stream import Embedded, ProbePart, embed_evenly, probe_stream
 
 __all__ = [
     "AccuracyMatrix",
+    "Embedded",
     "Health",
     "LinearClassifier",
     "ProbePart",
@@ -23,6 +24,7 @@ __all__ = [
     "alignment",
     "average_accuracy",
     "effective_rank",
+    "embed_evenly",
     "evaluating",
     "extract",
     "fit",

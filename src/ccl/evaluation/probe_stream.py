@@ -60,24 +60,36 @@ def probe_stream(
     all_class = [probe.accuracy(rows, part.test_labels) for rows, part in zip(test, parts, strict=True)]
     total = sum(value * len(rows) for value, rows in zip(all_class, test, strict=True)) / sum(map(len, test))
     tick()
-    health = _health(encoder, parts, viewer, batch_size, num_health_images)
+    # A sample only: embeddings cost a second forward pass.
+    health = Health.of(embed_evenly(encoder, parts, viewer, num_health_images, batch_size).rows)
     tick()
     neighbours = knn_accuracy(torch.cat(train), train_labels, torch.cat(test), test_labels)
     return ProbeResult(tuple(per_step), tuple(all_class), total, CACHED_PROTOCOL, health, neighbours)
 
 
-def _health(
-    encoder: Encoder, parts: Sequence[ProbePart], viewer: PlainViewer, batch_size: int, num_images: int
-) -> Health:
-    """Of at most `num_images` test images at even distances over the stream: embeddings cost a second forward pass."""
+@dataclass(frozen=True)
+class Embedded:
+    """Some test images of a stream, embedded."""
+
+    rows: Tensor  # (N, D), unit norm
+    steps: Tensor  # (N,) counted from 0
+    labels: Tensor  # (N,)
+
+
+def embed_evenly(
+    encoder: Encoder, parts: Sequence[ProbePart], viewer: PlainViewer, num_images: int, batch_size: int = 512
+) -> Embedded:
+    """At most `num_images` test images at even distances over the stream, as the head sees them."""
     sizes = [len(part.test) for part in parts]
     chosen = torch.arange(sum(sizes))
     if len(chosen) > num_images:
         chosen = torch.linspace(0, len(chosen) - 1, num_images).round().long()
+    steps = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor(sizes))[chosen]
+    labels = torch.cat([part.test_labels for part in parts])[chosen]
     rows, start = [], 0
     for part, size in zip(parts, sizes, strict=True):
         positions = chosen[(chosen >= start) & (chosen < start + size)] - start
         start += size
         if len(positions):
             rows.append(extract(encoder, part.test.subset(positions), viewer, batch_size, "embeddings"))
-    return Health.of(torch.cat(rows))
+    return Embedded(torch.cat(rows), steps, labels)

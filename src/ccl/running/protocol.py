@@ -3,6 +3,7 @@
 import hashlib
 import platform
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,8 +50,18 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
         "probe": "linear, frozen features, after training (offline); see 'protocol' of each probe row",
         "seed": settings.seed,
         "ccl": version("ccl"),
+        "code": code_hash(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "device": str(device),
         "threads": torch.get_num_threads(),
     }
+
+
+def code_hash() -> str:
+    """Ten digits that change with any line of this package: a version alone does not tell two working copies apart."""
+    package = Path(__file__).parents[1]
+    state = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        state.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return state.hexdigest()[:10]

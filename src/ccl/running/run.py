@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors.torch import save_file
 
 from ccl.data import chain, write_bad_images
 from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
 from ccl.errors import StoppedError, UserError
 from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
-from ccl.folder import CHECKPOINTS, is_finished
+from ccl.folder import CHECKPOINTS, is_finished, read_status
 from ccl.report import RunLog, RunRecord, read_run
+from ccl.report.trackers import make_trackers
 from ccl.running.build import (
     Stream,
     build_device,
@@ -24,11 +24,12 @@ from ccl.running.build import (
     build_stream,
     build_viewer,
 )
+from ccl.running.keeping import keep, peak_memory
 from ccl.running.occupancy import locked
 from ccl.running.protocol import protocol, worth_knowing
 from ccl.running.saving import RunState, stamp
 from ccl.settings import Settings
-from ccl.training import Learner, Observer, Progress, learn_stream
+from ccl.training import Observer, Progress, learn_stream
 from ccl.training.checkpoint import CheckpointStore
 from ccl.training.stopping import StopRequest
 from ccl.views import Viewer
@@ -80,22 +81,25 @@ def run(settings: Settings, folder: Path, display: Display) -> RunRecord:
         if is_finished(settings, folder):
             display.note(f"{folder} holds this run already, complete; nothing to do")
             return read_run(folder)
+        told = settings.model_dump(mode="json")
+        trackers = make_trackers(settings.trackers, folder, told, folder.resolve().name, display.note)
         device = build_device(settings)
         stream = build_stream(settings, display.loading)
         for line in worth_knowing(settings, stream):
             display.note(line)
-        log = RunLog(folder, settings, protocol(settings, stream, device))
+        peak_before = int(read_status(folder).get("peak_memory_bytes", 0))
+        log = RunLog(folder, settings, protocol(settings, stream, device), trackers)
         try:
             _learn(settings, stream, device, log, display, stop)
         except StoppedError as stopped:
-            log.status("stopped", reason=str(stopped))
+            log.status("stopped", reason=str(stopped), peak_memory_bytes=max(peak_before, peak_memory()))
             raise
         except Exception as error:
             log.status("failed", reason=str(error))
             raise
         finally:
             display.run_ends()
-        log.status("complete")
+        log.status("complete", peak_memory_bytes=max(peak_before, peak_memory()))
     return read_run(folder)
 
 
@@ -134,7 +138,7 @@ def _learn(
         progress=progress,
         save=state.save,
     )
-    _keep(learner, log.folder)
+    keep(learner, stream, viewer, log.folder)
 
 
 def _go_on(state: RunState, store: CheckpointStore, display: Display) -> Progress | None:
@@ -227,11 +231,3 @@ def _probe_row(row: int | None, result: ProbeResult) -> dict[str, Any]:
         values["effective_rank"] = result.health.effective_rank
         values["mean_cosine"] = result.health.mean_cosine
     return values
-
-
-def _keep(learner: Learner, folder: Path) -> None:
-    """The encoder's weights and the remembered images."""
-    weights = {name: tensor.contiguous().cpu() for name, tensor in learner.encoder.state_dict().items()}
-    save_file(weights, folder / "encoder.safetensors")
-    if len(learner.memory):
-        learner.memory.write(folder / "memory")

@@ -1,0 +1,37 @@
+"""What a finished run leaves beside its rows: weights, remembered images, embeddings to draw, and memory spent."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import save_file
+
+from ccl.evaluation import embed_evenly
+from ccl.folder import EMBEDDINGS, ENCODER, MEMORY
+from ccl.running.build import Stream
+from ccl.training import Learner
+from ccl.views import Viewer
+
+_MOST_EMBEDDINGS = 800  # what a picture can show, 200 kB
+
+
+def keep(learner: Learner, stream: Stream, viewer: Viewer, folder: Path) -> None:
+    """The encoder's weights, the remembered images, and embeddings of some test images of every step."""
+    weights = {name: tensor.contiguous().cpu() for name, tensor in learner.encoder.state_dict().items()}
+    save_file(weights, folder / ENCODER)
+    if len(learner.memory):
+        learner.memory.write(folder / MEMORY)
+    if stream.probe_parts:
+        some = embed_evenly(learner.encoder, stream.probe_parts, viewer, _MOST_EMBEDDINGS)
+        rows, steps = some.rows.half().numpy(), some.steps.numpy() + 1
+        np.savez_compressed(folder / EMBEDDINGS, embeddings=rows, step=steps, label=some.labels.numpy())
+
+
+def peak_memory() -> int:
+    """The most memory this process has held, in bytes; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) * (1 if sys.platform == "darwin" else 1024)
