@@ -42,3 +42,19 @@ TITLES: dict[str, str] = {
     "random_ccl": "CCL, random sampling",
     "upper_bound": "Upper Bound",
 }
+
+
+def matters(setting: str, strategy: str, objective: str) -> bool:
+    """Whether a run of this strategy and objective looks at a setting (`a.b`); unknown strategies look at all."""
+    row = STRATEGIES.get(strategy)
+    section, _, rest = setting.partition(".")
+    part = rest if section == "weights" else section
+    if section in ("moco_v2", "insdisc"):
+        return section == objective
+    if row is None:
+        return True
+    if part in (DISTILLATION, EXTRA_SAMPLE_QUEUE):
+        return part in row.retention
+    if section == "weights":
+        return bool(row.retention)
+    return row.selection is not None if section == "memory" else True

@@ -1,32 +1,32 @@
-"""The figures: what they draw, SVG that is well formed, stable and safe, names from outside taken as they are."""
+"""The figures of a stream: numbers, means over seeds and bands, each computed by hand."""
 
+import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from PIL import Image
 
 from ccl.report import RunRecord
+from ccl.report.arms import Arm, make_arms
+from ccl.report.drawing import STYLES, looks, to_svg
 from ccl.report.figures import (
-    STYLES,
     accuracy_matrices,
     accuracy_over_stream,
+    colour_scale,
     first_step_over_stream,
     losses,
-    to_png,
-    to_svg,
+    of_equal_steps,
 )
 from ccl.strategies import STRATEGIES
 
 Make = Callable[..., RunRecord]
 
 FORGETS = [[30, 32, 34], [80, 40, 45], [70, 84, 50], [60, 72, 90]]
+OTHER = [[34, 36, 38], [84, 46, 47], [76, 80, 60], [66, 72, 96]]  # another seed's
 AT_ONCE = [[30, 32, 34], None, None, [90, 92, 94]]
-HOSTILE = ("<script>alert(1)</script>", "\"]]>&'$\\frac{$", "a\x00\x1b\udcff--\nb")
 
 
 def lines_of(figure: Figure) -> dict[str, list[float]]:
@@ -35,38 +35,26 @@ def lines_of(figure: Figure) -> dict[str, list[float]]:
     return {str(line.get_label()): [float(y) for y in np.asarray(line.get_ydata())] for line in lines}
 
 
-def words_of(svg: str) -> list[str]:
-    return [node.text or "" for node in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
-
-
 @pytest.fixture
-def records(record_of: Make) -> list[RunRecord]:
-    return [record_of("finetuning", FORGETS), record_of("upper_bound", AT_ONCE)]
+def arms(record_of: Make) -> list[Arm]:
+    return make_arms([record_of("finetuning", FORGETS), record_of("upper_bound", AT_ONCE)])
 
 
-def all_figures(records: Sequence[RunRecord]) -> list[Figure]:
-    return [
-        accuracy_matrices(records),
-        accuracy_over_stream(records),
-        first_step_over_stream(records),
-        losses(records[0]),
-    ]
-
-
-def test_matrices_print_each_number_once_with_readable_contrast(records: list[RunRecord]) -> None:
-    figure = accuracy_matrices(records)
-    one, other, colour_bar = figure.axes
+def test_matrices_print_each_number_once_with_readable_contrast(arms: list[Arm]) -> None:
+    figure = accuracy_matrices(arms)
+    one, other = figure.axes
     assert [text.get_text() for text in one.texts] == [f"{value:.1f}" for row in FORGETS for value in row]
     assert [text.get_text() for text in other.texts] == ["30.0", "32.0", "34.0", "90.0", "92.0", "94.0"]
     assert {text.get_position()[1] for text in other.texts} == {0, 3}  # rows of the random and the last encoder
     assert [label.get_text() for label in one.get_yticklabels()] == ["random", *(f"after step {i}" for i in (1, 2, 3))]
     assert [label.get_text() for label in one.get_xticklabels()] == ["digits", "capitals", "greek"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Finetuning", "Upper Bound"]  # one seed: no mean
     assert one.get_ylim()[0] > one.get_ylim()[1]  # the random row stands on top
-    assert one.collections[0].norm is other.collections[0].norm
-    assert colour_bar.get_ylim() == (30, 100)
+    scale = one.collections[0].norm
+    assert scale is other.collections[0].norm
+    assert (scale.vmin, scale.vmax) == (30, 100)
     for text in (*one.texts, *other.texts):
-        value = float(text.get_text())
-        ground = matplotlib.colormaps["cividis"].resampled(40)(one.collections[0].norm(value))
+        ground = matplotlib.colormaps["cividis"].resampled(40)(scale(float(text.get_text())))
         assert contrast(ground, matplotlib.colors.to_rgba(text.get_color())) > 3.5
 
 
@@ -77,20 +65,114 @@ def contrast(*colours: Sequence[float]) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def test_curves_are_the_columns_they_name(records: list[RunRecord]) -> None:
-    everything, first = lines_of(accuracy_over_stream(records)), lines_of(first_step_over_stream(records))
+def test_a_matrix_is_the_mean_over_the_seeds_that_have_a_number(record_of: Make) -> None:
+    whole = [record_of("ccl", FORGETS), record_of("ccl", OTHER, "seed=1")]
+    axes = accuracy_matrices(make_arms(whole)).axes[0]
+    means = [(a + b) / 2 for one, two in zip(FORGETS, OTHER, strict=True) for a, b in zip(one, two, strict=True)]
+    assert [text.get_text() for text in axes.texts] == [f"{value:.1f}" for value in means]
+    assert axes.get_title(loc="left") == "CCL\nmean of 2 seeds"
+
+    stopped = record_of("ccl", [[40, 42, 44], [90, 60, 61], None, None], "seed=2", state="stopped")
+    axes = accuracy_matrices(make_arms([*whole, stopped])).axes[0]
+    shown = [float(text.get_text()) for text in axes.texts]
+    assert shown[3] == pytest.approx((80 + 84 + 90) / 3, abs=0.05)
+    assert shown[-1] == 93.0  # of the two that came so far
+    assert axes.get_title(loc="left") == "CCL\nmean of 2 to 3 seeds"
+
+
+def test_arms_share_one_colour_scale_in_figures_of_their_own(record_of: Make) -> None:
+    arms = make_arms([record_of("ccl", FORGETS), record_of("ccl", [[11], [55]], names=["a"])])
+    scale = colour_scale(arms)
+    assert (scale.vmin, scale.vmax) == (10, 90)
+    figures = [accuracy_matrices([arm], scale) for arm in arms]
+    assert [figure.axes[0].collections[0].norm for figure in figures] == [scale, scale]
+    assert [len(figure.axes[0].texts) for figure in figures] == [12, 2]  # each of its own number of steps
+
+
+def test_a_long_name_stands_above_its_matrix_in_lines(record_of: Make) -> None:
+    runs = [record_of("ccl", [[11], [55]], f"encoder.dim={dim}", "views.recipe=plain", names=["a"]) for dim in (64, 32)]
+    runs.append(record_of("ccl", [[11], [55]], "temperature=0.3", "memory.per_cluster=3", names=["a"]))
+    figure = accuracy_matrices(make_arms(runs)[:1])
+    lines = figure.axes[0].get_title(loc="left").splitlines()
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 38
+    figure.draw_without_rendering()
+    box = figure.axes[0]._left_title.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1  # nothing is cut off
+    assert box.y1 <= figure.bbox.y1
+
+
+def test_curves_are_the_columns_they_name(arms: list[Arm]) -> None:
+    everything, first = lines_of(accuracy_over_stream(arms, 3)), lines_of(first_step_over_stream(arms, 3))
     assert everything["Finetuning"] == pytest.approx([(80 + 40 + 45) / 6, (70 + 84 + 50) / 6, 37])
     assert everything["Upper Bound"] == [46, 46]
     assert everything["Random initialisation"] == [16, 16]
     assert first == {"Finetuning": [80, 70, 60], "Upper Bound": [90, 90], "Random initialisation": [30, 30]}
-    assert all(line.is_dashed() for line in accuracy_over_stream(records).axes[0].get_lines()[1:])
+    figure = accuracy_over_stream(arms, 3)
+    assert all(line.is_dashed() for line in figure.axes[0].get_lines()[1:])
+    assert not figure.axes[0].collections  # one seed has no spread: no band
 
 
-def test_seeds_share_a_colour_and_one_name(record_of: Make) -> None:
-    figure = accuracy_over_stream([record_of("ccl", FORGETS, f"seed={seed}") for seed in (0, 1)])
-    first, second, _ = figure.axes[0].get_lines()
-    assert first.get_color() == second.get_color() == STYLES["ccl"][0]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["CCL", "Random initialisation"]
+def test_bands_are_one_standard_deviation_over_seeds(record_of: Make) -> None:
+    at_once = [[34, 36, 38], None, None, [96, 92, 94]]
+    seeds = [record_of("ccl", FORGETS), record_of("ccl", OTHER, "seed=1")]
+    bound = [record_of("upper_bound", AT_ONCE), record_of("upper_bound", at_once, "seed=1")]
+    axes = first_step_over_stream(make_arms([*seeds, *bound]), 3).axes[0]
+    assert axes.get_lines()[0].get_ydata().tolist() == [82, 73, 63]
+    (band,) = axes.collections
+    # Two values a and b: their standard deviation is |a - b| / √2.
+    spread = [4 / math.sqrt(2), 6 / math.sqrt(2), 6 / math.sqrt(2)]
+    corners = {(round(x, 6), round(y, 6)) for x, y in band.get_paths()[0].vertices}
+    for step, (mean, std) in enumerate(zip([82, 73, 63], spread, strict=True), 1):
+        assert {y for x, y in corners if x == step} == {round(mean - std, 6), round(mean + std, 6)}
+    (level,) = axes.patches
+    assert (level.get_y(), level.get_height()) == pytest.approx((93 - 6 / math.sqrt(2), 12 / math.sqrt(2)))
+    legend = axes.figure.legends[0].get_texts()
+    assert [text.get_text() for text in legend] == ["CCL", "Upper Bound", "Random initialisation"]
+
+
+def test_a_band_ends_where_one_seed_is_left(record_of: Make) -> None:
+    stopped = record_of("ccl", [*OTHER[:3], None], "seed=1", state="stopped")
+    axes = first_step_over_stream(make_arms([record_of("ccl", FORGETS), stopped]), 3).axes[0]
+    assert axes.get_lines()[0].get_ydata().tolist() == [82, 73, 60]
+    assert max(x for path in axes.collections[0].get_paths() for x, _ in path.vertices) == 2
+
+
+def test_each_number_of_steps_has_its_own_drawing(record_of: Make) -> None:
+    two = [[30, 32], [70, 40], [60, 80]]
+    runs = [
+        record_of("ccl", FORGETS, "steps=3"),
+        record_of("ccl", two, "steps=2", names=("x", "y")),
+        record_of("upper_bound", AT_ONCE, "steps=3"),
+        record_of("upper_bound", AT_ONCE, "steps=3", "objective=simclr"),
+    ]
+    groups = of_equal_steps(make_arms(runs))
+    # All classes are the same however they are cut: Upper Bound is shown beside both.
+    names = {count: [arm.name for arm in group] for count, group in groups.items()}
+    bounds = ["Upper Bound, MoCoV2", "Upper Bound, SimCLR"]
+    assert names == {2: ["CCL, MoCoV2, T = 2", *bounds], 3: ["CCL, MoCoV2, T = 3", *bounds]}
+    shown = lines_of(accuracy_over_stream(groups[2], 2))
+    assert shown["CCL, MoCoV2, T = 2"] == [27.5, 35]
+    assert shown["Upper Bound, MoCoV2"] == [46, 46]
+    assert lines_of(first_step_over_stream(groups[2], 2)).keys() == {"CCL, MoCoV2, T = 2", "Random initialisation"}
+    ticks = accuracy_over_stream(groups[2], 2).axes[0].get_xticklabels()
+    assert [label.get_text() for label in ticks] == ["x", "y"]
+
+
+def test_an_upper_bound_of_the_same_steps_comes_before_another(record_of: Make) -> None:
+    two = [[30, 32], None, [90, 92]]
+    runs = [record_of("upper_bound", AT_ONCE, "steps=3"), record_of("upper_bound", two, "steps=2", names=("x", "y"))]
+    runs += [record_of("ccl", FORGETS, "steps=3"), record_of("ccl", [*two[:1], [70, 40], [60, 80]], names=("x", "y"))]
+    groups = of_equal_steps(make_arms(runs))
+    assert [[len(arm.step_names) for arm in group] for group in groups.values()] == [[2, 2], [3, 3]]
+
+
+def test_steps_whose_names_differ_are_numbered(record_of: Make) -> None:
+    runs = [record_of("ccl", FORGETS), record_of("finetuning", FORGETS, names=("x", "y", "z"))]
+    axes = first_step_over_stream(make_arms(runs), 3).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["step 1", "step 2", "step 3"]
+    assert axes.get_ylabel() == "accuracy on the first step (%)"
 
 
 def test_every_strategy_has_its_own_colour_and_marker() -> None:
@@ -98,12 +180,25 @@ def test_every_strategy_has_its_own_colour_and_marker() -> None:
     assert len(set(STYLES.values())) == len({colour for colour, _ in STYLES.values()}) == len(STRATEGIES)
 
 
+def test_arms_of_one_strategy_can_be_told_apart(record_of: Make) -> None:
+    sizes = [record_of("ccl", FORGETS, f"extra_sample_queue.size={8 * 2**power}") for power in range(8)]
+    bounds = [record_of("upper_bound", AT_ONCE, f"temperature=0.{digit}") for digit in (1, 2, 3)]
+    found = looks(make_arms([*sizes, *bounds]))
+    assert len(set(found)) == len(found)
+    assert found[0].colour == STYLES["ccl"][0]
+    assert {look.marker for look in found[:8]} == {STYLES["ccl"][1]}
+    assert len({str(look.line) for look in found[8:]}) == 3
+    assert "-" not in [look.line for look in found[8:]]  # a level is never drawn through
+
+
 def test_losses_stand_at_their_epochs_with_borders_between_steps(record_of: Make) -> None:
     record = record_of("ccl", FORGETS)
     record.rows.append(
         {"kind": "epoch", "step": 2, "epoch": 1, "losses": {"contrast": 9.0}, "seconds": 1.0}
     )  # repeated
-    axes = losses(record).axes[0]
+    figure = losses(record)
+    assert figure is not None
+    axes = figure.axes[0]
     contrast_line, distillation, *borders = axes.get_lines()
     assert list(contrast_line.get_xdata()) == [1, 2, 3, 4, 5, 6]
     assert list(contrast_line.get_ydata()) == [5.0, 5.5, 9.0, 5.0, 3.0, 4.5]
@@ -115,54 +210,9 @@ def test_losses_stand_at_their_epochs_with_borders_between_steps(record_of: Make
 def test_unfinished_runs_are_drawn_as_far_as_they_came(record_of: Make) -> None:
     stopped, new = record_of("ccl", [*FORGETS[:2], None, None]), record_of("finetuning", None)
     new.rows.clear()
-    assert len(accuracy_matrices([stopped, new]).axes) == 2  # one matrix and the colour bar
-    assert lines_of(first_step_over_stream([stopped, new]))["CCL"][0] == 80
-    assert "Finetuning" not in lines_of(accuracy_over_stream([stopped, new]))
-    for figure in (*all_figures([new]), losses(new)):
+    arms = make_arms([stopped, new])
+    assert lines_of(first_step_over_stream(arms, 3))["CCL"][0] == 80
+    assert "Finetuning" not in lines_of(accuracy_over_stream(arms, 3))
+    assert losses(new) is None
+    for figure in (accuracy_over_stream(arms[1:], 3), accuracy_matrices(arms[:1])):
         ElementTree.fromstring(to_svg(figure))
-    assert words_of(to_svg(accuracy_matrices([new]))) == ["no accuracy was measured"]
-
-
-def test_svg_is_inline_well_formed_transparent_and_in_the_pages_colour(records: list[RunRecord]) -> None:
-    for figure in all_figures(records):
-        svg = to_svg(figure)
-        assert svg.startswith("<svg")
-        assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
-        assert "currentColor" in svg
-        assert "#010203" not in svg
-        assert "dc:date" not in svg
-        background = svg[svg.index("<path") : svg.index("/>")]
-        assert "fill: none" in background
-
-
-def test_svg_is_the_same_each_time_and_ids_are_each_figures_own(records: list[RunRecord]) -> None:
-    first, second = ([to_svg(figure) for figure in all_figures(records)] for _ in range(2))
-    assert first == second
-    ids = [node.get("id") for svg in first for node in ElementTree.fromstring(svg).iter() if node.get("id")]
-    assert len(ids) == len(set(ids))
-    for svg in first:
-        own = {node.get("id") for node in ElementTree.fromstring(svg).iter()}
-        used = [node.get("{http://www.w3.org/1999/xlink}href") for node in ElementTree.fromstring(svg).iter()]
-        assert all(link[1:] in own for link in used if link)
-
-
-def test_hostile_names_are_text(record_of: Make) -> None:
-    records = [record_of(HOSTILE[0], FORGETS, names=HOSTILE), record_of("$x$", FORGETS, names=HOSTILE)]
-    for figure in all_figures(records):
-        svg = to_svg(figure)
-        words = words_of(svg)  # parses: no control characters, no stray tags
-        assert "<script" not in svg
-        assert any("script" in word for word in words)
-    assert "\"]]>&'$\\frac{$" in words_of(to_svg(accuracy_matrices(records)))
-
-
-def test_drawing_changes_no_global_setting(records: list[RunRecord]) -> None:
-    before = dict(matplotlib.rcParams)
-    to_svg(accuracy_matrices(records))
-    assert dict(matplotlib.rcParams) == before
-
-
-def test_png_is_on_white(records: list[RunRecord], tmp_path: Path) -> None:
-    to_png(accuracy_over_stream(records), tmp_path / "figure.png")
-    with Image.open(tmp_path / "figure.png") as image:
-        assert image.convert("RGBA").getpixel((0, 0)) == (255, 255, 255, 255)

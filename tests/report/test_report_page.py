@@ -1,20 +1,20 @@
-"""The page: everything in one file, nothing from elsewhere, every name escaped, the kept images in order."""
+"""The page: everything in one file, nothing from elsewhere, every name escaped, and no piece that must be there."""
 
-import base64
-import csv
-import io
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from ccl.report import RunRecord
-from ccl.report.page import write_page
+from ccl.report.outcome import make_tables
+from ccl.report.page import HEADINGS, write_page
 
 Make = Callable[..., RunRecord]
+Keep = Callable[..., None]
 
 FORGETS = [[30, 32, 34], [80, 40, 45], [70, 84, 50], [60, 72, 90]]
 AT_ONCE = [[30, 32, 34], None, None, [90, 92, 94]]
@@ -45,53 +45,92 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.text += data
 
+    def count(self, tag: str) -> int:
+        return [name for name, _ in self.tags].count(tag)
 
-def written(tmp_path: Path, *records: RunRecord, title: str = "Report") -> tuple[Page, str]:
-    write_page(records, tmp_path / "out" / "report.html", title)
+    @property
+    def sections(self) -> list[str | None]:
+        return [attributes["id"] for tag, attributes in self.tags if tag == "section"]
+
+
+def written(tmp_path: Path, *records: RunRecord, title: str = "Report", introduction: str = "") -> tuple[Page, str]:
+    path = tmp_path / "out" / "report.html"
+    write_page(records, make_tables(records), path, title, introduction=introduction)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
-    html = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    html = path.read_text(encoding="utf-8")
     page = Page(html)
     assert page.open == []  # every tag is closed in its order
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
     return page, html
 
 
-def images_of(page: Page) -> list[dict[str, str | None]]:
-    return [attributes for tag, attributes in page.tags if tag == "img"]
+def test_a_comparison_has_all_sections_in_their_order_and_links_to_them(
+    comparison: list[RunRecord], tmp_path: Path
+) -> None:
+    page, html = written(tmp_path, *comparison)
+    shown = [name for name in HEADINGS if name != "against"]  # which needs a number that is varied
+    assert page.sections == shown
+    assert [attributes["href"] for tag, attributes in page.tags if tag == "a"] == [f"#{name}" for name in shown]
+    steps = "over a stream of 300 unlabelled images in 3 steps: digits → capitals → greek."
+    assert f"8 runs: 4 strategies × 2 seeds {steps}" in page.text
+    row = re.search(r'<tr><th scope="row">CCL</th>(.*?)</tr>', html)
+    assert row is not None
+    assert re.findall("<td>(.*?)</td>", row[1])[:3] == ["0, 1", "38.0 ± 1.4", "76.0 ± 2.8"]
+    assert "Paired differences over equal seeds" in page.text
+    # Matrices and losses and maps of each arm, two drawings of the stream, two of dots, one forest.
+    assert page.count("svg") == 3 * 4 + 2 + 2 + 1
+    for words in ("mixing 1.00", "mean of 2 seeds 1.00 ± 0.00", "CCL (with ESQ)", "CCL, seed 0", "seed=0 | 1"):
+        assert words in page.text
+    assert "CCL, seed 1" not in page.text  # losses and images are of the first seed only
 
 
-def keep(folder: Path, scores: list[float], size: int = 16) -> None:
-    """A memory whose image number i has the red value i."""
-    (folder / "memory").mkdir(parents=True)
-    with (folder / "memory" / "index.csv").open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["file", "id", "step", "cluster", "score"])
-        for number, score in enumerate(scores):
-            Image.new("RGB", (size, size), (number, 0, 0)).save(folder / "memory" / f"{number:06d}.png")
-            table.writerow([f"{number:06d}.png", number, 2, 5, score])
-
-
-def shown_image(attributes: dict[str, str | None]) -> Image.Image:
-    head, content = str(attributes["src"]).split(",", 1)
-    assert head == "data:image/png;base64"
-    return Image.open(io.BytesIO(base64.b64decode(content)))
-
-
-def test_the_page_has_all_sections_and_the_numbers(record_of: Make, tmp_path: Path) -> None:
+def test_single_runs_need_no_seeds(record_of: Make, tmp_path: Path) -> None:
     page, html = written(tmp_path, record_of("finetuning", FORGETS), record_of("upper_bound", AT_ONCE))
-    sections = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
-    assert sections == ["summary", "matrices", "accuracy", "first-step", "losses", "protocol"]
-    assert "2 runs over a stream of 300 unlabelled images in 3 steps: digits → capitals → greek." in page.text
+    left_out = {"against", "differences", "memory", "map"}
+    assert page.sections == [name for name in HEADINGS if name not in left_out]
+    assert "2 runs over a stream of 300 unlabelled images in 3 steps" in page.text
     assert "strategy=finetuning | upper_bound" in page.text
     row = re.search(r'<tr><th scope="row">Finetuning</th>(.*?)</tr>', html)
     assert row is not None
     assert re.findall("<td>(.*?)</td>", row[1]) == ["37.0", "74.0", "80.0", "60.0", "16.0", "12.0", "7.5"]
-    assert [tag for tag, _ in page.tags].count("svg") == 5  # three of the stream, one of losses per run
-    assert [tag for tag, _ in page.tags].count("details") == 4
+    assert "over seeds" not in page.text
+    assert ", seed 0" not in page.text
 
 
-def test_the_page_loads_nothing_from_elsewhere(record_of: Make, tmp_path: Path) -> None:
-    keep(tmp_path / "run", [0.1, 0.2])
-    page, html = written(tmp_path, record_of("ccl", FORGETS, folder=str(tmp_path / "run")))
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        ({"ccl": 1}, "One run over"),
+        ({"ccl": 3}, "3 runs: one strategy × 3 seeds over"),
+        ({"ccl": 2, "finetuning": 3}, "5 runs: 2 strategies, 2 to 3 seeds each, over"),
+    ],
+)
+def test_the_headline_counts_runs(record_of: Make, tmp_path: Path, seeds: dict[str, int], said: str) -> None:
+    runs = [record_of(strategy, FORGETS, f"seed={seed}") for strategy, num in seeds.items() for seed in range(num)]
+    assert said in written(tmp_path, *runs)[0].text
+
+
+def test_streams_of_different_lengths_stand_in_one_page(record_of: Make, tmp_path: Path) -> None:
+    two = record_of("ccl", [[30, 32], [70, 40], [60, 80]], "steps=2", names=("x", "y"))
+    page, html = written(tmp_path, record_of("ccl", FORGETS, "steps=3"), two)
+    assert "in 2 or 3 steps." in page.text
+    assert re.findall("<h3>(T = .)</h3>", html) == ["T = 2", "T = 3"] * 2
+    assert page.count("svg") == 2 + 2 * 2 + 2 + 2  # matrices, streams of each length, dots, losses
+
+
+def test_the_same_runs_make_the_same_page(comparison: list[RunRecord], tmp_path: Path) -> None:
+    assert written(tmp_path, *comparison)[1] == written(tmp_path, *comparison)[1]
+
+
+def test_the_introduction_is_text_in_paragraphs(record_of: Make, tmp_path: Path) -> None:
+    page, html = written(tmp_path, record_of("ccl", FORGETS), introduction="One <b>word</b>.\n\n\n\nAnother.")
+    assert "<p>One &lt;b&gt;word&lt;/b&gt;.</p>\n<p>Another.</p>" in html
+    assert page.count("b") == 0
+
+
+def test_the_page_loads_nothing_from_elsewhere(comparison: list[RunRecord], tmp_path: Path) -> None:
+    page, html = written(tmp_path, *comparison)
     assert set(re.findall(r"https?://[^\s\"'<)]*", html)) <= {
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
@@ -105,11 +144,13 @@ def test_the_page_loads_nothing_from_elsewhere(record_of: Make, tmp_path: Path) 
     assert "default-src 'none'" in html
 
 
-def test_hostile_names_are_shown_and_do_nothing(record_of: Make, tmp_path: Path) -> None:
-    folder = f"runs/{HOSTILE[0]}\udcff"
+def test_hostile_names_are_shown_and_do_nothing(record_of: Make, keep_embeddings: Keep, tmp_path: Path) -> None:
+    folder = f"{tmp_path}/{HOSTILE[0]}"
+    keep_embeddings(Path(folder), [0, 90, 180], [1, 1, 2])
     told = {"dataset": HOSTILE[1], "fingerprint": HOSTILE[0], "device": "'\"<b>"}
     record = record_of(HOSTILE[0], FORGETS, names=HOSTILE, folder=folder, state=HOSTILE[1], **told)
-    page, html = written(tmp_path, record, record, title=HOSTILE[0])
+    elsewhere = record_of(HOSTILE[0], FORGETS, "seed=1", names=HOSTILE, folder=f"runs/{HOSTILE[1]}\udcff", **told)
+    page, html = written(tmp_path, record, elsewhere, record, title=HOSTILE[0], introduction=HOSTILE[1])
     assert not {"script", "img", "b"} & {tag for tag, _ in page.tags}
     assert not any(key.startswith("on") for _, attributes in page.tags for key in attributes)
     assert "<script" not in html
@@ -121,51 +162,37 @@ def test_runs_without_accuracy_or_epochs_still_make_a_page(record_of: Make, tmp_
     record = record_of("ccl", None, state="running")
     record.rows.clear()
     page, _ = written(tmp_path, record)
+    assert page.sections == ["summary", "matrices", "losses", "costs", "protocol"]
     assert "No accuracy was measured" in page.text
     assert "No epoch has ended yet" in page.text
     assert "0 of 1 complete" in page.text
-    assert "Not complete: CCL (running)." in page.text
+    assert "Not complete: CCL, seed 0 (running)." in page.text
 
 
-def test_the_gallery_shows_lowest_and_highest_variance_in_order(record_of: Make, tmp_path: Path) -> None:
-    keep(tmp_path / "run", [(37 * number % 100) / 1000 for number in range(100)])
-    page, _ = written(tmp_path, record_of("ccl", FORGETS, folder=str(tmp_path / "run")))
-    images = images_of(page)
-    assert len(images) == 60
-    order = sorted(range(100), key=lambda number: 37 * number % 100)
-    assert [shown_image(image).getpixel((0, 0))[0] for image in images] == order[:30] + order[-30:]  # type: ignore[index]
-    assert images[1]["alt"] == "step 2, cluster 5, variance 0.001"
-    assert images[-1]["alt"] == "step 2, cluster 5, variance 0.099"
-    assert all(image["class"] == "small" for image in images)
-    assert "Lowest variance (100 kept)" in page.text
+def test_a_seed_or_an_arm_may_lack_anything(comparison: list[RunRecord], record_of: Make, tmp_path: Path) -> None:
+    (comparison[0].folder / "embeddings.npz").unlink()  # Finetuning, seed 0
+    (comparison[4].folder / "memory/index.csv").unlink()  # CCL, seed 0
+    unprobed = record_of("ccl", None, "seed=2", state="stopped")
+    unknown = record_of("simple_rehearsal", None)
+    unknown.rows.clear()
+    page, _ = written(tmp_path, *comparison, unprobed, unknown)
+    assert page.sections == [name for name in HEADINGS if name != "against"]
+    assert "CCL, seed 1" in page.text  # the first seed that kept images
+    assert "Without embeddings of this seed, and not shown: 1 of 5." in page.text
 
 
-def test_few_images_are_shown_once_and_random_ones_without_variance(record_of: Make, tmp_path: Path) -> None:
-    keep(tmp_path / "few", [0.3, 0.1, 0.2])
-    keep(tmp_path / "random", [float("nan")] * 130)
-    few = images_of(written(tmp_path, record_of("ccl", FORGETS, folder=str(tmp_path / "few")))[0])
-    assert [shown_image(image).getpixel((0, 0))[0] for image in few] == [1, 2, 0]  # type: ignore[index]
-    page, _ = written(tmp_path, record_of("ccl", FORGETS, folder=str(tmp_path / "random")))
-    assert 40 <= len(images_of(page)) <= 60
-    assert {image["alt"] for image in images_of(page)} == {"step 2, cluster 5"}
-    assert "Drawn at random (130 kept)" in page.text
-
-
-def test_large_images_are_made_small(record_of: Make, tmp_path: Path) -> None:
-    keep(tmp_path / "run", [0.1], size=500)
-    (image,) = images_of(written(tmp_path, record_of("ccl", FORGETS, folder=str(tmp_path / "run")))[0])
-    assert shown_image(image).size == (96, 96)
-    assert "class" not in image
-
-
-def test_the_gallery_reads_only_images_of_the_memory(record_of: Make, tmp_path: Path) -> None:
-    keep(tmp_path / "run", [0.1, 0.2])
-    Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
-    (tmp_path / "run/memory/000001.png").write_bytes(b"no image")
-    with (tmp_path / "run/memory/index.csv").open("a") as file:
-        file.write(f"../../secret.png,7,1,1,0.5\n{tmp_path}/secret.png,7,1,1,0.5\ngone.png,8,1,1,0.5\nshort\n")
-    images = images_of(written(tmp_path, record_of("ccl", FORGETS, folder=str(tmp_path / "run")))[0])
-    assert [image["alt"] for image in images] == ["step 2, cluster 5, variance 0.1"]
+def test_twenty_arms_stay_below_five_megabytes(record_of: Make, keep_images: Keep, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    keep_images(folder, [number / 1000 for number in range(100)])
+    draws = np.random.default_rng(0)
+    for number in range(100):
+        picture = Image.fromarray(draws.integers(0, 256, (9, 9, 3), dtype=np.uint8)).resize((96, 96))
+        picture.save(folder / f"memory/{number:06d}.png")
+    runs = [record_of("ccl", FORGETS, f"extra_sample_queue.size={size}", folder=str(folder)) for size in range(1, 21)]
+    page, html = written(tmp_path, *runs)
+    assert "against" in page.sections
+    assert page.count("img") == 20 * 30
+    assert len(html) < 5_000_000
 
 
 def test_a_page_that_fails_leaves_the_old_one(record_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,5 +204,5 @@ def test_a_page_that_fails_leaves_the_old_one(record_of: Make, tmp_path: Path, m
 
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_page([record_of("ccl", FORGETS)], path, "Report")
+        write_page([record_of("ccl", FORGETS)], [], path, "Report")
     assert path.read_text() == "old"

@@ -2,19 +2,31 @@
 
 import csv
 import io
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from ccl.errors import UserError
 from ccl.report import RunRecord
-from ccl.report.tables import COLUMNS, Table, summary, text, to_csv, to_markdown, to_rich
+from ccl.report.arms import make_arms
+from ccl.report.statistics import Estimate
+from ccl.report.summary import MEASURES, differences, every_run
+from ccl.report.summary import summary as summary_of_arms
+from ccl.report.tables import Table, text, to_csv, to_latex, to_markdown, to_rich
 
 Make = Callable[..., RunRecord]
 
 FORGETS = [[30, 32, 34], [80, 40, 45], [70, 84, 50], [60, 72, 90]]
 #   all classes: (60+72+90)/3/2 = 37; mean 74; Forgetting ((80-60)+(84-72))/2 = 16; FT ((40-32)+(50-34))/2 = 12
 AT_ONCE = [[30, 32, 34], None, None, [90, 92, 94]]
+
+
+COLUMNS = ("Strategy", *MEASURES)
+
+
+def summary(records: Sequence[RunRecord]) -> Table:
+    return summary_of_arms(make_arms(records))
 
 
 def cells(table: Table) -> list[list[str]]:
@@ -37,7 +49,7 @@ def test_an_unfinished_run_has_gaps_where_the_end_is_not_known(record_of: Make) 
         ["CCL", "–", "–", "80.0", "–", "–", "–", "7.5"],
         ["Finetuning", "–", "–", "–", "–", "–", "–", "7.5"],
     ]
-    assert "Not complete: CCL (stopped)." in table.note
+    assert "Not complete: CCL, seed 0 (stopped)." in table.note
 
 
 def test_a_run_probed_only_at_its_end_has_no_forgetting_rather_than_zero(record_of: Make) -> None:
@@ -59,7 +71,7 @@ def test_a_stream_of_one_step_has_neither_forgetting_nor_transfer(record_of: Mak
 def test_random_rows_that_differ_are_averaged_and_counted_once_each(record_of: Make) -> None:
     other = [[40, 42, 44], *FORGETS[1:]]
     records = [record_of("ccl", FORGETS), record_of("finetuning", FORGETS), record_of("ccl", other, "seed=1")]
-    assert cells(summary(records))[0][:4] == ["Random initialisation (mean of 2)", "18.5", "37.0", "35.0"]
+    assert cells(summary(records))[0][:5] == ["Random initialisation (mean of 2)", "–", "18.5", "37.0", "35.0"]
 
 
 def test_names_say_what_the_runs_differ_in_and_no_more(record_of: Make) -> None:
@@ -68,16 +80,17 @@ def test_names_say_what_the_runs_differ_in_and_no_more(record_of: Make) -> None:
 
     ccl, plain = record_of("ccl", FORGETS), record_of("finetuning", FORGETS)
     assert names(ccl, plain) == ["CCL", "Finetuning"]
-    assert names(ccl, record_of("ccl", FORGETS, "seed=3")) == ["CCL, seed 0", "CCL, seed 3"]
-    assert names(ccl, record_of("ccl", FORGETS, "objective=simclr")) == ["CCL, moco_v2", "CCL, simclr"]
-    again = record_of("ccl", FORGETS, folder="runs/again")
-    assert names(ccl, again, plain) == ["CCL (ccl)", "CCL (again)", "Finetuning"]
+    assert names(ccl, record_of("ccl", FORGETS, "seed=3")) == ["CCL"]
+    assert names(ccl, record_of("ccl", FORGETS, "objective=simclr")) == ["CCL, MoCoV2", "CCL, SimCLR"]
+    less = record_of("ccl", FORGETS, "extra_sample_queue.size=32", "threads=7", "data.root=elsewhere")
+    assert names(ccl, less) == ["CCL, extra_sample_queue.size=128", "CCL, extra_sample_queue.size=32"]
     elsewhere = record_of("ccl", FORGETS, folder="other/ccl")
     assert names(ccl, elsewhere) == ["CCL (runs/ccl)", "CCL (other/ccl)"]
 
 
 def test_the_note_names_the_protocol(record_of: Make) -> None:
-    note = summary([record_of("ccl", FORGETS), record_of("finetuning", FORGETS, "seed=1")]).note
+    other_seed = record_of("finetuning", FORGETS, "seed=1", class_order="3210")
+    note = summary([record_of("ccl", FORGETS), other_seed]).note
     assert "differ" not in note
     assert "Not complete" not in note
     for fact in (
@@ -102,11 +115,12 @@ def test_the_note_names_the_protocol(record_of: Make) -> None:
     [
         ([], {"fingerprint": "beef"}, "dataset fingerprint"),
         ([], {"class_order": "3210"}, "class order"),
-        ([], {"backbone": "resnet18"}, "backbone"),
-        ([], {"stem": "imagenet"}, "stem"),
-        (["epochs=31"], {}, "epochs per step"),
-        (["batch_size=32"], {}, "batch size"),
-        (["epochs=31"], {"stem": "imagenet"}, "stem, epochs per step"),
+        (["encoder.backbone=resnet18"], {}, "encoder.backbone"),
+        (["encoder.stem=imagenet"], {}, "encoder.stem"),
+        (["epochs=31"], {}, "epochs"),
+        (["batch_size=32"], {"fingerprint": "beef"}, "dataset fingerprint, batch_size"),
+        (["memory.per_cluster=3"], {}, "memory.per_cluster"),
+        (["views.size=20"], {}, "views.size"),
     ],
 )
 def test_mixed_protocols_are_named(record_of: Make, changes: list[str], told: dict[str, str], named: str) -> None:
@@ -134,8 +148,11 @@ def test_markdown_reads_back_and_names_stay_in_their_cells(record_of: Make) -> N
 def test_csv_reads_back_with_empty_fields_for_gaps(record_of: Make) -> None:
     table = summary([record_of('a,"b"\nc', AT_ONCE)])
     read = list(csv.reader(io.StringIO(to_csv(table))))
-    assert read[0] == list(COLUMNS)
-    assert read[2] == ['a,"b"\nc', "46.0", "92.0", "", "90.0", "", "", "7.5"]
+    row = dict(zip(read[0], read[2], strict=True))
+    assert row["Strategy"] == 'a,"b"\nc'
+    found = [row[name] for name in MEASURES]
+    assert found == ["46.000", "92.000", "", "90.000", "", "", "7.500"]
+    assert (row["All classes (%), seeds"], row["All classes (%), std"]) == ("1", "")
 
 
 def test_a_small_negative_number_is_zero() -> None:
@@ -150,3 +167,131 @@ def test_the_terminal_shows_all_words_in_80_columns_and_takes_no_markup(record_o
     shown = console.export_text()
     for word in ("[red]x[/red]", "initialisation", "Forgetting", "Transfer", "Training", "16.0", "92.0"):
         assert word in shown
+
+
+def shifted(by: float) -> list[list[float]]:
+    return [FORGETS[0], *([value + by for value in row] for row in FORGETS[1:])]
+
+
+@pytest.fixture
+def grid(record_of: Make) -> list[RunRecord]:
+    """Three seeds: Simple Rehearsal gains 2 (±0.2) over Finetuning in the halves of all classes, Upper Bound 5."""
+    records = []
+    for seed, noise in enumerate((0.0, 0.4, -0.4)):
+        own = (f"seed={seed}",)
+        order = {"class_order": f"order {seed}"}
+        records += [
+            record_of("finetuning", shifted(10.0 * seed), *own, **order),
+            record_of("simple_rehearsal", shifted(10.0 * seed + 4 + noise), *own, **order),
+            record_of("upper_bound", [FORGETS[0], None, None, shifted(10.0 * seed + 10)[-1]], *own, **order),
+        ]
+    return records
+
+
+def test_seeds_become_means_and_spreads(grid: list[RunRecord]) -> None:
+    table = summary(grid)
+    assert [row[:3] for row in cells(table)] == [
+        ["Random initialisation", "–", "16.0"],
+        ["Finetuning", "0–2", "42.0 ± 5.0"],  # 37, 42, 47
+        ["Simple Rehearsal", "0–2", "44.0 ± 4.9"],  # 39, 44.2, 48.8
+        ["Upper Bound", "0–2", "47.0 ± 5.0"],
+    ]
+    found = table.rows[1][2]
+    assert isinstance(found, Estimate)
+    assert (found.low, found.high) == pytest.approx((42 - 12.42, 42 + 12.42), abs=0.01)  # 4.303 · 5 ÷ √3
+    assert "differ" not in table.note
+
+
+def test_paired_differences_by_hand(grid: list[RunRecord]) -> None:
+    table = differences(make_arms(grid))
+    rows = [[text(cell) for cell in row] for row in table.rows]
+    assert [row[:2] for row in rows] == [["Simple Rehearsal", "Finetuning"], ["Upper Bound", "Finetuning"]]
+    # Differences 2, 2.2, 1.8: std 0.2, t = 2 ÷ (0.2 ÷ √3) = 17.3 with 2 degrees, p = 0.0033; Holm: the larger, ·1
+    assert rows[0][2:7] == ["3", "+2.0", "1.5 to 2.5", "0.003", "better"]
+    assert rows[0][7:] == ["40 %", "30 to 50 %"]
+    assert rows[1][3:] == ["+5.0", "5.0 to 5.0", "< 0.001", "better", "–", "–"]  # its own share is no finding
+
+
+def test_a_difference_within_the_noise_is_said_in_words(record_of: Make) -> None:
+    moves = {0: 1.0, 1: -1.4, 2: 0.6}
+    records = [record_of("finetuning", FORGETS, f"seed={seed}") for seed in moves]
+    records += [record_of("ccl", shifted(move), f"seed={seed}") for seed, move in moves.items()]
+    (row,) = differences(make_arms(records)).rows
+    assert row[6] == "not distinguishable"
+    assert row[7] is None  # no Upper Bound, no gap
+
+
+def test_only_equal_seeds_are_paired(record_of: Make) -> None:
+    records = [record_of("finetuning", FORGETS, f"seed={seed}") for seed in (0, 1)]
+    records += [record_of("ccl", shifted(2.0 * seed), f"seed={seed}") for seed in (1, 2)]
+    (row,) = differences(make_arms(records)).rows
+    assert (row[2], row[3], row[6]) == ("1", "+1.0", "one seed, no test")
+    apart = [record_of("finetuning", FORGETS), record_of("ccl", FORGETS, "seed=1")]
+    assert differences(make_arms(apart)).rows == ()
+
+
+def test_baselines_are_matched_by_objective_and_steps(record_of: Make) -> None:
+    five = ("a", "b", "c", "d", "e")
+    long = [[float(10 * i + j) for j in range(5)] for i in range(6)]
+    records = [
+        record_of("finetuning", FORGETS),
+        record_of("finetuning", long, "steps=5", names=five),
+        record_of("ccl", shifted(2.0), "objective=simclr"),
+        record_of("ccl", long, "steps=5", names=five),
+        record_of("upper_bound", AT_ONCE),
+    ]
+    found = [(row[0], row[1]) for row in differences(make_arms(records)).rows]
+    assert found == [
+        ("CCL, MoCoV2, T = 5", "Finetuning, MoCoV2, T = 5"),
+        ("Upper Bound, MoCoV2", "Finetuning, MoCoV2, T = 3"),
+        ("Upper Bound, MoCoV2", "Finetuning, MoCoV2, T = 5"),
+    ]
+
+
+def test_a_second_run_of_one_seed_is_no_second_seed(record_of: Make) -> None:
+    twice = [record_of("ccl", FORGETS, folder="runs/one"), record_of("ccl", shifted(2.0), folder="runs/two")]
+    arms = make_arms(twice)
+    assert [arm.name for arm in arms] == ["CCL (runs/one)", "CCL (runs/two)"]
+
+
+def test_every_run_carries_its_stamp(grid: list[RunRecord]) -> None:
+    read = list(csv.DictReader(io.StringIO(to_csv(every_run(grid)))))
+    assert len(read) == len(grid)
+    for row, record in zip(read, grid, strict=True):
+        assert row["seed"] == str(record.settings.seed)
+        assert row["class order"] == f"order {record.settings.seed}"
+        for fact in ("dataset fingerprint", "stem", "epochs per step", "batch size", "probe", "views", "device", "ccl"):
+            assert row[fact]
+
+
+def test_latex_escapes_what_would_break_it(record_of: Make) -> None:
+    found = to_latex(summary([record_of("50% & more_{x}\\end", FORGETS)]))
+    assert r"50\% \& more\_\{x\}\textbackslash{}end & 37.0 & 74.0" in found
+    assert found.count(r"\\") == 3  # one line end for the head and one for each row
+    body = found.replace(r"\&", "")
+    rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert {line.count(" & ") for line in rows} == {len(COLUMNS) - 1}
+
+
+def test_an_estimate_of_one_seed_has_no_plus_minus() -> None:
+    assert text(Estimate(37.04, math.nan, math.nan, math.nan, 1)) == "37.0"
+    assert text(Estimate(-0.04, 0.26, -1, 1, 3)) == "0.0 ± 0.3"
+
+
+def test_a_narrow_terminal_leaves_out_spare_columns_and_says_so(grid: list[RunRecord]) -> None:
+    from rich.console import Console
+
+    table = summary(grid)
+    narrow, wide = (Console(file=io.StringIO(), width=width, record=True) for width in (80, 160))
+    narrow.print(to_rich(table, 80))
+    shown = " ".join(narrow.export_text().split())
+    for word in ("Simple", "Rehearsal", "42.0 ± 5.0", "Forgetting", "Not shown for want of room: Mean of steps (%)"):
+        assert word in shown
+    assert "…" not in shown
+    wide.print(to_rich(table, 160))
+    assert "Not shown" not in (all_of_it := wide.export_text())
+    assert "Training" in all_of_it
+    tested = Console(file=io.StringIO(), width=80, record=True)
+    tested.print(to_rich(differences(make_arms(grid)), 80))
+    assert "…" not in (said := tested.export_text())
+    assert "Finetuning" in said

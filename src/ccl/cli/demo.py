@@ -29,12 +29,14 @@ def demo(
     }
 
     from ccl.cli.display import make_display
+    from ccl.report.outcome import make_tables
     from ccl.report.page import write_page
-    from ccl.report.tables import summary, to_rich
+    from ccl.report.tables import to_rich
     from ccl.running import run
 
     display = make_display()
     records = [run(settings, out / name, display) for name, settings in runs.items()]
-    write_page(records, out / "report.html", "ccl demo: five kinds of pictures, one after the other")
-    display.console.print(to_rich(summary(records)))
+    tables = make_tables(records)
+    write_page(records, tables, out / "report.html", "ccl demo: five kinds of pictures, one after the other")
+    display.console.print(to_rich(tables[0], display.console.width))
     display.note(f"the page to look at: {out / 'report.html'}")

@@ -34,11 +34,13 @@ def run(
 
     from ccl import running  # after the settings: a typo is told in a moment, torch takes seconds
     from ccl.cli.display import make_display
+    from ccl.report.outcome import make_tables
     from ccl.report.page import write_page
-    from ccl.report.tables import summary, to_rich
+    from ccl.report.tables import to_rich
 
     display = make_display()
     record = running.run(settings, out, display)
-    write_page([record], out / "report.html", f"{settings.strategy} on {record.protocol['dataset']}")
-    display.console.print(to_rich(summary([record])))
+    tables = make_tables([record])
+    write_page([record], tables, out / "report.html", f"{settings.strategy} on {record.protocol['dataset']}")
+    display.console.print(to_rich(tables[0], display.console.width))
     display.note(f"the page to look at: {out / 'report.html'}")

@@ -1,13 +1,8 @@
-"""A stream's numbers as figures, drawn without pyplot, so that nothing global is opened or changed."""
+"""A stream's numbers as figures: accuracy matrices, accuracies over the stream and losses over time."""
 
-import hashlib
-import io
 import math
-import re
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
@@ -19,185 +14,190 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from ccl.evaluation import AccuracyMatrix
+from ccl.report.arms import Arm
+from ccl.report.drawing import GREY, INK, Look, drawing, looks, short
 from ccl.report.run_folder import RunRecord
-from ccl.report.tables import RANDOM_TITLE, labels, random_accuracy
+from ccl.report.statistics import Estimate, estimate
+from ccl.report.summary import RANDOM_TITLE, random_accuracy
 
-_INK = "#010203"  # stands for the page's text colour; no other colour here is this one
-_GREY = "#8a8a8a"
-# Okabe and Ito's colours, safe for colour-blind readers, without their yellow (too pale on white); olive is Tol's.
-# A marker beside each, so that no strategy is told by its colour alone.
-STYLES: dict[str, tuple[str, str]] = {
-    "finetuning": ("#d55e00", "o"),
-    "simple_rehearsal": ("#e69f00", "s"),
-    "variance_rehearsal": ("#56b4e9", "^"),
-    "variance_distillation": ("#009e73", "v"),
-    "ccl": ("#0080c6", "D"),
-    "variance_queue": ("#cc79a7", "P"),
-    "random_ccl": ("#999933", "X"),
-    "upper_bound": (_INK, ""),
-}
+CurveOf = Callable[[AccuracyMatrix], list[float]]
+
 _LOSS_COLOURS = ("#0080c6", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-_MATRICES_PER_LINE = 4
+_MOST_DOTTED = 80  # epochs; beyond, dots hide the line and make the page heavy
 _CELL = 0.47  # inches
-
-_INKED = (
-    "text.color",
-    "xtick.color",
-    "ytick.color",
-    "grid.color",
-    "axes.edgecolor",
-    "axes.labelcolor",
-    "axes.titlecolor",
-)
-_DRAWING: Any = dict.fromkeys(_INKED, _INK) | {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10.5,
-    "figure.constrained_layout.use": True,
-    "font.family": ["DejaVu Sans", "sans-serif"],
-    "font.size": 9.5,
-    "grid.alpha": 0.15,
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "ccl",
-    # Names come from files and folders: a dollar sign in one is no formula.
-    "text.parse_math": False,
-    "text.usetex": False,
-}
+_TITLE = 38  # characters of a line above a matrix
+_LEGEND, _HALF_LEGEND = 60, 24  # characters of a name in a legend of one column, of two
 
 
-def accuracy_matrices(records: Sequence[RunRecord]) -> Figure:
-    """The accuracy matrix of each run as a heat map, all on one colour scale; what was not measured stays blank."""
-    pairs = zip(labels(records), records, strict=True)
-    shown = [(name, record, record.accuracy) for name, record in pairs if record.accuracy is not None]
-    if not shown:
-        return _nothing("no accuracy was measured")
-    values = [np.vstack([matrix.random_per_step, matrix.per_step]) for _, _, matrix in shown]  # (1+T, T) each
-    known = np.concatenate([rows[np.isfinite(rows)] for rows in values])
-    scale = Normalize(10 * math.floor(known.min() / 10), 10 * math.ceil(max(known.max(), 1) / 10))
-    num_columns = min(len(shown), _MATRICES_PER_LINE)
-    num_lines = math.ceil(len(shown) / num_columns)
-    num_steps = max(matrix.num_steps for _, _, matrix in shown)
-    size = (num_columns * (_CELL * num_steps + 0.3) + 1.9, num_lines * (_CELL * 0.75 * (num_steps + 1) + 1.2))
-    with _drawing():
+def of_equal_steps(arms: Sequence[Arm]) -> dict[int, list[Arm]]:
+    """Arms by their number of steps T; an Upper Bound also stands where its objective has none of that T."""
+    counts = {len(arm.step_names) for arm in arms if not arm.is_all_at_once} or {len(arms[0].step_names)}
+    at_once = {(arm.settings.objective, len(arm.step_names)) for arm in arms if arm.is_all_at_once}
+
+    def belongs(arm: Arm, num_steps: int) -> bool:
+        is_lent = arm.is_all_at_once and (arm.settings.objective, num_steps) not in at_once
+        return len(arm.step_names) == num_steps or is_lent
+
+    return {count: [arm for arm in arms if belongs(arm, count)] for count in sorted(counts)}
+
+
+def matrices_of(arm: Arm) -> list[AccuracyMatrix]:
+    """Those of the seeds that were probed."""
+    found = [record.accuracy for record in arm.records if record.accuracy is not None]
+    return [matrix for matrix in found if matrix.num_steps == len(arm.step_names)]
+
+
+def mean_matrix(arm: Arm) -> tuple[NDArray[np.float64], str]:
+    """The random encoder's row and the accuracy matrix, (1+T, T), mean over seeds, and in words of how many."""
+    each = np.stack([np.vstack([matrix.random_per_step, matrix.per_step]) for matrix in matrices_of(arm)])
+    counts = np.isfinite(each).sum(axis=0)  # (1+T, T)
+    sums = np.where(np.isfinite(each), each, 0.0).sum(axis=0)
+    mean = np.divide(sums, counts, out=np.full(counts.shape, math.nan), where=counts > 0)
+    if len(each) == 1:
+        return mean, ""
+    fewest = int(counts[counts > 0].min(initial=len(each)))
+    return mean, f"mean of {len(each)} seeds" if fewest == len(each) else f"mean of {fewest} to {len(each)} seeds"
+
+
+def colour_scale(arms: Sequence[Arm]) -> Normalize:
+    """From the tens below the smallest mean accuracy to those above the largest."""
+    values = np.concatenate([mean_matrix(arm)[0].ravel() for arm in arms])
+    known = values[np.isfinite(values)]
+    low, high = known.min(initial=100), known.max(initial=1)
+    return Normalize(10 * math.floor(min(low, high) / 10), 10 * math.ceil(high / 10))
+
+
+def accuracy_matrices(arms: Sequence[Arm], scale: Normalize | None = None) -> Figure:
+    """The mean accuracy matrix of each arm (all have one) as a heat map, side by side; what isn't known stays blank."""
+    scale = scale or colour_scale(arms)
+    means = [mean_matrix(arm) for arm in arms]
+    titles = [_title(arm.name, words) for arm, (_, words) in zip(arms, means, strict=True)]
+    # At least as wide as the title needs, in inches.
+    needs = [0.075 * max(map(len, title)) for title in titles]
+    widths = [max(_CELL * len(arm.step_names), need) for arm, need in zip(arms, needs, strict=True)]
+    num_rows = max(len(mean) for mean, _ in means)
+    height = _CELL * 0.75 * num_rows + 0.85 + 0.17 * max(map(len, titles))
+    size = (sum(widths) + 0.25 * len(arms) + 0.95, height)
+    with drawing():
         figure = Figure(figsize=size)
-        grid = figure.subplots(num_lines, num_columns, squeeze=False)
-        colours = matplotlib.colormaps["cividis"].resampled(40)  # few enough to stay vectors in the colour bar
-        for place, axes in enumerate(grid.flat):
-            if place >= len(shown):
-                axes.set_axis_off()
-                continue
-            name, record, _ = shown[place]
-            _heat_map(axes, values[place], scale, colours)
-            axes.set_title(_name(name, 34), loc="left")
-            _name_ticks(axes, record.step_names, first=0)
-            rows = ["random", *(f"after step {number}" for number in range(1, len(values[place])))]
-            axes.set_yticks(range(len(rows)), rows if place % num_columns == 0 else [""] * len(rows))
-        mappable = matplotlib.cm.ScalarMappable(scale, colours)
-        bar: Any = {"fraction": 0.16 / size[0], "aspect": size[1] / 0.16, "pad": 0.015}  # 0.16 inches wide
-        figure.colorbar(mappable, ax=grid, label="accuracy (%)", **bar)
+        grid = figure.subplots(1, len(arms), squeeze=False, width_ratios=widths)
+        colours = matplotlib.colormaps["cividis"].resampled(40)
+        for place, (arm, axes) in enumerate(zip(arms, grid.flat, strict=True)):
+            mean = means[place][0]
+            _heat_map(axes, mean, scale, colours)
+            axes.set_title("\n".join(titles[place]), loc="left")
+            _name_ticks(axes, arm.step_names, first=0)
+            rows = ["random", *(f"after step {number}" for number in range(1, len(mean)))]
+            axes.set_yticks(range(len(rows)), rows if place == 0 else [""] * len(rows))
     return figure
 
 
-def accuracy_over_stream(records: Sequence[RunRecord]) -> Figure:
-    """The all-class accuracy after each step; Upper Bound and the random initialisation as dashed lines."""
-    random = random_accuracy(records)[1]
-    return _over_stream(records, lambda matrix: matrix.all_class_total.tolist(), random, "accuracy on all classes (%)")
+def accuracy_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
+    """The all-class accuracy after each of T steps, mean and standard deviation over seeds."""
+    random = random_accuracy([record for arm in arms for record in arm.records])[1]
+    return _over_stream(arms, num_steps, lambda matrix: matrix.all_class_total.tolist(), random, "all classes")
 
 
-def first_step_over_stream(records: Sequence[RunRecord]) -> Figure:
+def first_step_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
     """The accuracy on the first step's data after each step: what is forgotten, seen from its beginning."""
-    random = random_accuracy(records)[0][0]
-    on_what = f"accuracy on {_name(records[0].step_names[0])} (%)"
-    return _over_stream(records, lambda matrix: matrix.per_step[:, 0].tolist(), random, on_what)
+    own = [arm for arm in arms if len(arm.step_names) == num_steps]  # another T has another first step
+    random = random_accuracy([record for arm in own for record in arm.records])[0][0]
+    names = dict.fromkeys(arm.step_names[0] for arm in own)
+    on_what = short(next(iter(names))) if len(names) == 1 else "the first step"
+    return _over_stream(own, num_steps, lambda matrix: matrix.per_step[:, 0].tolist(), random, on_what)
 
 
-def losses(record: RunRecord) -> Figure:
-    """Each loss term's mean per epoch over the whole stream, with the steps' borders."""
+def losses(record: RunRecord) -> Figure | None:
+    """Each loss term's mean per epoch over the whole stream, with the steps' borders; None before the first epoch."""
     # An epoch that was repeated after an interruption counts as it was the last time.
     epochs = {(row["step"], row["epoch"]): row["losses"] for row in record.rows if row["kind"] == "epoch"}
     if not epochs:
-        return _nothing("no epoch has ended yet")
+        return None
     order = sorted(epochs)
     terms = list(dict.fromkeys(term for key in order for term in epochs[key]))
-    with _drawing():
-        figure = Figure(figsize=(8.4, 3.0))
+    with drawing():
+        figure = Figure(figsize=(8.4, 3.2))
         axes = figure.subplots()
+        style = ".-" if len(order) <= _MOST_DOTTED else "-"
         for number, term in enumerate(terms):
             curve = [_finite(epochs[key].get(term)) for key in order]
             colour = _LOSS_COLOURS[number % len(_LOSS_COLOURS)]
-            axes.plot(range(1, len(order) + 1), curve, ".-", color=colour, markersize=4, linewidth=1.3, label=term)
+            label = short(term, 24)
+            axes.plot(range(1, len(order) + 1), curve, style, color=colour, markersize=4, linewidth=1.3, label=label)
         names = ["all steps at once"] if record.protocol.get("all_at_once") else record.step_names
         _mark_steps(axes, [step for step, _ in order], names)
         axes.set(xlabel="epoch of the stream", ylabel="loss", xlim=(0.5, len(order) + 0.5))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="y")
-        figure.legend(loc="outside right upper")
+        figure.legend(loc="outside lower left", ncols=4)
     return figure
 
 
-def to_svg(figure: Figure) -> str:
-    """Inline SVG: transparent, text and lines in the page's colour, the same text for the same figure."""
-    file = io.StringIO()
-    with _drawing():
-        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(file, format="svg", transparent=True, metadata=metadata)
-    svg = file.getvalue()
-    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
-    # Several figures stand in one page, where an id may exist once.
-    own = hashlib.sha256(svg.encode()).hexdigest()[:8]
-    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
-
-
-def to_png(figure: Figure, path: Path) -> None:
-    """For documents: on white, at twice the size of a screen's pixel."""
-    with _drawing():
-        figure.savefig(path, format="png", dpi=160, facecolor="white", metadata={"Software": None})
-
-
-@contextmanager
-def _drawing() -> Iterator[None]:
-    with matplotlib.rc_context(_DRAWING), warnings.catch_warnings():
-        # Names in scripts that matplotlib's font lacks are still right in a page, where the reader's fonts draw them.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        yield
-
-
-def _over_stream(
-    records: Sequence[RunRecord], curve_of: Callable[[AccuracyMatrix], list[float]], random: float, ylabel: str
-) -> Figure:
-    names = max((record.step_names for record in records), key=len)
-    told: set[str] = set()  # runs that differ in their seed only share a colour and one entry of the legend
-    with _drawing():
-        figure = Figure(figsize=(7.4, 3.6))
+def _over_stream(arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random: float, on_what: str) -> Figure:
+    with drawing():
+        num_columns = 2 if max(len(arm.name) for arm in arms) <= _HALF_LEGEND else 1
+        figure = Figure(figsize=(5.5, 3.3 + 0.2 * math.ceil((len(arms) + 1) / num_columns)))  # with room for the legend
         axes = figure.subplots()
-        for name, record in zip(labels(records, with_seed=False), records, strict=True):
-            curve = [] if record.accuracy is None else curve_of(record.accuracy)
-            if all(map(math.isnan, curve)):
+        for arm, look in zip(arms, looks(arms), strict=True):
+            curves = np.array([curve_of(matrix) for matrix in matrices_of(arm)])  # (S, T)
+            if not np.isfinite(curves).any():
                 continue
-            colour, marker = STYLES.get(record.settings.strategy, (_GREY, "."))
-            line: Any = {"color": colour, "linewidth": 1.6, "label": None if name in told else _name(name, 34)}
-            told.add(name)
-            if record.protocol.get("all_at_once"):
-                axes.axhline(curve[-1], linestyle="--", **line)
+            if arm.is_all_at_once:
+                _level(axes, short(arm.name, _LEGEND), look, curves[:, -1])
             else:
-                axes.plot(range(1, len(curve) + 1), curve, marker=marker, markersize=5, **line)
+                _curve(axes, short(arm.name, _LEGEND), look, curves, num_bands=len(arms))
         if not math.isnan(random):
-            axes.axhline(random, color=_GREY, linewidth=1.6, linestyle=(0, (2, 2)), label=RANDOM_TITLE)
-        _name_ticks(axes, names, first=1)
-        axes.set(xlabel="after learning", ylabel=ylabel, xlim=(0.7, len(names) + 0.3))
+            axes.axhline(random, color=GREY, linewidth=1.6, linestyle=(0, (1, 1.6)), label=RANDOM_TITLE)
+        _name_ticks(axes, _step_names(arms, num_steps), first=1)
+        axes.set(xlabel="after learning", ylabel=f"accuracy on {on_what} (%)", xlim=(0.7, num_steps + 0.3))
         axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
         axes.grid(axis="y")
         if axes.get_legend_handles_labels()[0]:
-            figure.legend(loc="outside right upper")
+            figure.legend(loc="outside lower left", ncols=num_columns, handlelength=2.6)
     return figure
+
+
+def _curve(axes: Axes, name: str, look: Look, curves: NDArray[np.float64], num_bands: int) -> None:
+    """The mean of the seeds that reached each step, with a band of one standard deviation to either side."""
+    found = [_estimate(column) for column in curves.T]
+    places = np.arange(1, len(found) + 1)
+    mean, std = (np.array([getattr(about, part) for about in found]) for part in ("mean", "std"))
+    filling = {"markerfacecolor": "none"} if look.is_hollow else {}
+    line: Any = {"color": look.colour, "linewidth": 1.6, "linestyle": look.line, "label": name, **filling}
+    axes.plot(places, mean, marker=look.marker, markersize=5, **line)
+    if np.isfinite(std).any():
+        alpha = min(0.16, 0.8 / num_bands)  # many bands, each fainter, so that lines stay visible
+        axes.fill_between(places, mean - std, mean + std, color=look.colour, alpha=alpha, linewidth=0)
+
+
+def _level(axes: Axes, name: str, look: Look, values: NDArray[np.float64]) -> None:
+    about = _estimate(values)
+    axes.axhline(about.mean, color=look.colour, linewidth=1.6, linestyle=look.line, label=name)
+    if math.isfinite(about.std):
+        axes.axhspan(about.mean - about.std, about.mean + about.std, color=look.colour, alpha=0.1, linewidth=0)
+
+
+def _estimate(values: NDArray[np.float64]) -> Estimate:
+    known = values[np.isfinite(values)]
+    return estimate(known.tolist()) if len(known) else Estimate(math.nan, math.nan, math.nan, math.nan, 0)
+
+
+def _step_names(arms: Sequence[Arm], num_steps: int) -> list[str]:
+    """The steps' names where all arms agree, else their numbers."""
+    names = {tuple(arm.step_names) for arm in arms if len(arm.step_names) == num_steps}
+    return list(names.pop()) if len(names) == 1 else [f"step {number}" for number in range(1, num_steps + 1)]
+
+
+def _title(name: str, words: str) -> list[str]:
+    """Lines above a matrix: its arm's name, of how many seeds it is the mean."""
+    return [*textwrap.wrap(short(name, 2 * _TITLE), _TITLE), *([words] if words else [])]
 
 
 def _heat_map(axes: Axes, values: NDArray[np.float64], scale: Normalize, colours: Colormap) -> None:
     edges = [np.arange(length + 1) - 0.5 for length in reversed(values.shape)]
     axes.pcolormesh(*edges, np.ma.masked_invalid(values), norm=scale, cmap=colours, edgecolors="face", linewidth=0.3)
     axes.invert_yaxis()
-    axes.axhline(0.5, color=_INK, linewidth=0.8)  # above: before anything was learned
+    axes.axhline(0.5, color=INK, linewidth=0.8)  # above: before anything was learned
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for (row, column), value in np.ndenumerate(values):
@@ -210,39 +210,23 @@ def _heat_map(axes: Axes, values: NDArray[np.float64], scale: Normalize, colours
 
 def _name_ticks(axes: Axes, names: Sequence[str], first: int) -> None:
     """Names of steps below the axis from position `first` on; slanted where they would not fit side by side."""
-    shown = [_name(name) for name in names]
-    room = 6 if first == 0 else 56 // len(names)  # characters, below a cell or below a part of the whole width
+    shown = [short(name) for name in names]
+    room = 6 if first == 0 else 60 // len(names)  # characters, below a cell or below a part of the whole width
     slant: Any = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if max(map(len, shown)) > room else {}
     axes.set_xticks(range(first, first + len(names)), shown, **slant)
 
 
 def _mark_steps(axes: Axes, step_of_epoch: Sequence[int], names: Sequence[str]) -> None:
     """A line between steps, and above each its name; only its number where many stand side by side."""
-    for step in dict.fromkeys(step_of_epoch):
-        start = step_of_epoch.index(step)  # epochs before it
-        length = step_of_epoch.count(step)
+    for step in sorted(set(step_of_epoch)):
+        start, length = step_of_epoch.index(step), step_of_epoch.count(step)
         if start:
-            axes.axvline(start + 0.5, color=_INK, alpha=0.4, linewidth=0.8)
+            axes.axvline(start + 0.5, color=INK, alpha=0.4, linewidth=0.8)
         room = int(72 * length / len(step_of_epoch)) - 1  # characters
         name = names[step - 1] if step <= len(names) else str(step)
-        label = _name(name, room) if room >= min(len(name), 9) else str(step)
-        axes.text(
-            start + 0.5 + length / 2, 1.02, label, transform=axes.get_xaxis_transform(), ha="center", fontsize=8.5
-        )
-
-
-def _nothing(reason: str) -> Figure:
-    with _drawing():
-        figure = Figure(figsize=(5.0, 0.6))
-        figure.text(0.5, 0.5, reason, ha="center", va="center")
-    return figure
-
-
-def _name(name: str, longest: int = 18) -> str:
-    """A name from outside as a label: printable, on one line, cut in its middle where it is long."""
-    plain = "".join(sign if sign.isprintable() else " " if sign.isspace() else "�" for sign in name)
-    half = (longest - 1) // 2
-    return plain if len(plain) <= longest else f"{plain[: longest - 1 - half]}…{plain[-half:]}"
+        label = short(name, room) if room >= min(len(name), 9) else str(step)
+        place: Any = {"transform": axes.get_xaxis_transform(), "ha": "center", "fontsize": 8.5}
+        axes.text(start + 0.5 + length / 2, 1.02, label, **place)
 
 
 def _finite(value: float | None) -> float:

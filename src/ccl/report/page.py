@@ -1,12 +1,7 @@
 """Runs as one HTML file that needs nothing else: no network, no scripts, no fonts, and every name escaped."""
 
-import base64
-import csv
-import io
-import json
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,31 +10,52 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
-from PIL import Image
 
-from ccl.loading import dump_settings
-from ccl.report import figures
+from ccl.report import figures, measures
+from ccl.report.against import accuracy_against, varied_number
+from ccl.report.arms import Arm, make_arms
+from ccl.report.costs import costs
+from ccl.report.dossiers import dossiers
+from ccl.report.drawing import to_svg
+from ccl.report.gallery import MOST_IMAGES, gallery, has_memory
+from ccl.report.intervals import dots, forest, to_finetuning
+from ccl.report.maps import embedding_maps
 from ccl.report.run_folder import RunRecord
-from ccl.report.tables import labels, summary, text
+from ccl.report.tables import Table, text
 
-_MOST_IMAGES = 60  # of a run's memory
-_THUMBNAIL = 96  # longest side of an embedded image; a larger one is made smaller, so that the page stays light
-_PIXELATED = 48  # up to this side an image is shown enlarged, with its pixels visible
-_MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp", "BMP": "image/bmp"}
+# Sections in their order, and what they are called.
+HEADINGS = {
+    "summary": "Summary",
+    "matrices": "Accuracy matrices",
+    "accuracy": "Accuracy over the stream",
+    "first-step": "The first step over the stream",
+    "against": "Accuracy against what is varied",
+    "forgetting": "Forgetting and Forward Transfer",
+    "differences": "Differences to Finetuning",
+    "losses": "Losses",
+    "memory": "Images kept",
+    "map": "Old and new data",
+    "costs": "Time and memory spent",
+    "protocol": "Protocol",
+}
+_MOST_IMAGES_OF_ALL = 600  # of all memories together: a page of twenty arms stays below 5 MB
 
 
 @dataclass(frozen=True)
-class KeptImage:
-    """One image of the memory, as it is shown."""
+class Drawing:
+    """A figure in the page, and what is said of it."""
 
-    source: str  # a data URI
-    is_small: bool
-    caption: str
+    name: str
+    svg: Markup  # empty where there is nothing to draw
+    width: int  # in the page's pixels
+    caption: tuple[str, ...] = ()  # lines
 
 
-def write_page(records: Sequence[RunRecord], path: Path, title: str) -> None:
-    """Write the report of runs of one stream; a reader never meets half a page."""
-    page = _render(records, title)
+def write_page(
+    records: Sequence[RunRecord], tables: Sequence[Table], path: Path, title: str, *, introduction: str = ""
+) -> None:
+    """Write the report of runs; a reader never meets half a page. Blank lines part the introduction's paragraphs."""
+    page = _render(records, tables, title, introduction)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
     # A folder's name may hold bytes that are no text.
@@ -47,46 +63,126 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str) -> None:
     os.replace(unfinished, path)
 
 
-def _render(records: Sequence[RunRecord], title: str) -> str:
+def _render(records: Sequence[RunRecord], tables: Sequence[Table], title: str, introduction: str) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["cell"] = text
     template = environment.from_string((resources.files("ccl.report") / "page.html.j2").read_text(encoding="utf-8"))
-    table = summary(records)
-    runs = [_run(name, record) for name, record in zip(labels(records), records, strict=True)]
-    streams = {}
-    if any(record.accuracy is not None for record in records):
-        streams = {
-            "matrices": _svg(figures.accuracy_matrices(records)),
-            "accuracy": _svg(figures.accuracy_over_stream(records)),
-            "first_step": _svg(figures.first_step_over_stream(records)),
-        }
-    first_step = records[0].step_names[0]
+    arms = make_arms(records)
+    maps, seed = _maps(arms)
+    facts, of_arms = dossiers(arms)
+    content: dict[str, Any] = {
+        "summary": tables,
+        **_streams(arms),
+        "losses": _drawings((run_name(arm, arm.records[0]), figures.losses(arm.records[0])) for arm in arms),
+        "memory": _memories(arms),
+        "map": maps,
+        "costs": [costs(arms)],
+        "protocol": of_arms,
+    }
     return template.render(
         title=title,
-        headline=_headline(records),
+        headline=_headline(arms),
+        paragraphs=[part for part in introduction.split("\n\n") if part.strip()],
         settings_line=_settings_line(records),
-        table=table,
-        streams=streams,
-        runs=runs,
-        first_step=first_step,
+        headings=HEADINGS,
+        content=content,
+        map_seed=seed,
+        num_unmapped=len(arms) - len(maps),
+        facts=facts,
+        has_seeds=any(len(arm.records) > 1 for arm in arms),
+        has_upper_bound=any(arm.is_all_at_once for arm in arms),
     )
 
 
-def _svg(figure: Figure) -> Markup:
+def _streams(arms: Sequence[Arm]) -> dict[str, list[Drawing]]:
+    """What was probed, as drawings by section; none where nothing was."""
+    probed = [arm for arm in arms if figures.matrices_of(arm)]
+    if not probed:
+        none = ("matrices", "accuracy", "first-step", "against", "forgetting", "differences")
+        return {section: [] for section in none}
+    scale = figures.colour_scale(probed)
+    groups = figures.of_equal_steps(probed)
+    names = {count: "" if len(groups) == 1 else f"T = {count}" for count in groups}
+    lost = dots(probed, measures.forgotten, "Forgetting (points, lower is better)")
+    gained = dots(probed, measures.transferred, "Forward Transfer (points, higher is better)")
+    axis = varied_number(probed)
+    compared = to_finetuning(arms) if any(len(arm.records) > 1 for arm in arms) else []
+    return {
+        "matrices": _drawings((arm.name, figures.accuracy_matrices([arm], scale)) for arm in probed),
+        "accuracy": _drawings((names[n], figures.accuracy_over_stream(group, n)) for n, group in groups.items()),
+        "first-step": _drawings((names[n], figures.first_step_over_stream(group, n)) for n, group in groups.items()),
+        "against": _drawings([("", accuracy_against(probed, axis))] if axis else []),
+        "forgetting": _drawings(("", figure) for figure in (lost, gained) if figure is not None),
+        "differences": _drawings([("", forest(compared))] if compared else []),
+    }
+
+
+def _drawings(figures_by_name: Iterable[tuple[str, Figure | None]]) -> list[Drawing]:
+    """A section's drawings; numbered, so that equal ones of two arms get different ids."""
+    return [_drawing(name, figure, str(number)) for number, (name, figure) in enumerate(figures_by_name)]
+
+
+def _drawing(name: str, figure: Figure | None, key: str, caption: tuple[str, ...] = ()) -> Drawing:
+    if figure is None:
+        return Drawing(name, Markup(), 0)
     # Our own drawing; matplotlib has escaped the names in it.
-    return Markup(figures.to_svg(figure))
+    return Drawing(name, Markup(to_svg(figure, key)), round(96 * figure.get_figwidth()), caption)
 
 
-def _headline(records: Sequence[RunRecord]) -> str:
+def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
+    """The kept images of each arm's first seed that has some."""
+    found = [(arm, record) for arm in arms if (record := _with_memory(arm)) is not None]
+    most = min(MOST_IMAGES, _MOST_IMAGES_OF_ALL // max(1, len(found)))
+    shown = [{"name": run_name(arm, record), "groups": gallery(record.folder, most)} for arm, record in found]
+    return [memory for memory in shown if memory["groups"]]
+
+
+def _with_memory(arm: Arm) -> RunRecord | None:
+    return next((record for record in arm.records if has_memory(record.folder)), None)
+
+
+def _maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:
+    panels, seed = embedding_maps(arms)
+    drawings = []
+    for number, panel in enumerate(panels):
+        about = panel.over_seeds
+        lines = [f"mixing {panel.mixing:.2f}"]
+        lines += [f"mean of {about.num} seeds {about.mean:.2f} ± {about.std:.2f}"] if about.num > 1 else []
+        lines.append(f"the plane holds {100 * panel.share:.0f} % of the variance")
+        drawings.append(_drawing(panel.name, panel.figure, str(number), tuple(lines)))
+    return drawings, seed
+
+
+def run_name(arm: Arm, record: RunRecord) -> str:
+    """What a single run is called: its arm, and its seed where the arm has several."""
+    return f"{arm.name}, seed {record.settings.seed}" if len(arm.records) > 1 else arm.name
+
+
+def _headline(arms: Sequence[Arm]) -> str:
     """What was run, in a sentence."""
-    names = records[0].step_names
+    records = [record for arm in arms for record in arm.records]
+    streams = list(dict.fromkeys(tuple(record.step_names) for record in records))
+    names = streams[0]
     stream = " → ".join(names) if len(names) <= 12 else f"{names[0]} → … → {names[-1]}"
-    runs = "One run" if len(records) == 1 else f"{len(records)} runs"
-    steps = "one step" if len(names) == 1 else f"{len(names)} steps"
+    counts = sorted({len(names) for names in streams})
+    steps = "one step" if counts == [1] else f"{' or '.join(map(str, counts))} steps"
     num_images = sum(int(step.get("num_images", 0)) for step in records[0].protocol["steps"])
     done = sum(record.status.get("state") == "complete" for record in records)
     state = "" if done == len(records) else f" {done} of {len(records)} complete."
-    return f"{runs} over a stream of {num_images:,} unlabelled images in {steps}: {stream}.{state}"
+    about = f"{_runs(arms)} over a stream of {num_images:,} unlabelled images in {steps}"
+    return f"{about}: {stream}.{state}" if len(streams) == 1 else f"{about}.{state}"
+
+
+def _runs(arms: Sequence[Arm]) -> str:
+    seeds = sorted(len(arm.records) for arm in arms)
+    num = sum(seeds)
+    if num == len(arms):
+        return "One run" if num == 1 else f"{num} runs"
+    what = "strategies" if len({arm.strategy for arm in arms}) == len(arms) else "variants"
+    of_what = f"{len(arms)} {what}" if len(arms) > 1 else "one strategy"
+    if seeds[0] == seeds[-1]:
+        return f"{num} runs: {of_what} × {seeds[0]} seeds"
+    return f"{num} runs: {of_what}, {seeds[0]} to {seeds[-1]} seeds each,"
 
 
 def _settings_line(records: Sequence[RunRecord]) -> str:
@@ -99,91 +195,3 @@ def _settings_line(records: Sequence[RunRecord]) -> str:
         if shown:
             parts.append(f"{key}={' | '.join(shown)}")
     return "  ".join(parts)
-
-
-def _run(name: str, record: RunRecord) -> dict[str, Any]:
-    has_epochs = any(row["kind"] == "epoch" for row in record.rows)
-    return {
-        "name": name,
-        "losses": _svg(figures.losses(record)) if has_epochs else None,
-        "gallery": _gallery(record.folder / "memory"),
-        "protocol": _protocol(record),
-        "settings": dump_settings(record.settings),
-    }
-
-
-def _protocol(record: RunRecord) -> list[tuple[str, str]]:
-    """Terms and what they are, for a definition list."""
-    items = [
-        ("folder", str(record.folder)),
-        *(("status: " + key, _plain(value)) for key, value in record.status.items()),
-    ]
-    items += [(key.replace("_", " "), _plain(value)) for key, value in record.protocol.items() if key != "steps"]
-    for number, step in enumerate(record.protocol["steps"], 1):
-        about = ", ".join(f"{_plain(value)} {key.removeprefix('num_')}" for key, value in step.items() if key != "name")
-        items.append((f"step {number}", f"{step['name']}: {about}"))
-    probes = dict.fromkeys(str(row["protocol"]) for row in record.rows if row["kind"] == "probe")
-    items += [("probe protocol", probe) for probe in probes]
-    paper = [row["accuracy"] for row in record.rows if row["kind"] == "paper_probe"]
-    items += [("all classes by the paper's probe", f"{accuracy:.1f} %") for accuracy in paper]
-    return items
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _gallery(memory: Path) -> list[tuple[str, list[KeptImage]]]:
-    """Groups of kept images with their titles: those of lowest and highest variance, or drawn at random."""
-    rows = _index(memory)
-    scored = sorted((row for row in rows if not math.isnan(row[3])), key=lambda row: row[3])
-    if not scored:  # a random draw has no scores: images at even distances over the steps
-        every = max(1, math.ceil(len(rows) / _MOST_IMAGES))
-        groups = [(f"Drawn at random ({len(rows)} kept)", rows[::every])]
-    else:
-        half = min(_MOST_IMAGES // 2, math.ceil(len(scored) / 2))
-        lowest, highest = scored[:half], scored[half:][-half:]
-        groups = [(f"Lowest variance ({len(rows)} kept)", lowest), ("Highest variance among the kept", highest)]
-    shown = [(title, [image for row in group if (image := _embedded(memory, *row))]) for title, group in groups]
-    return [(title, images) for title, images in shown if images]
-
-
-def _index(memory: Path) -> list[tuple[str, str, str, float]]:
-    """File, step, cluster and score of each image; lines that are none are passed over."""
-    rows = []
-    try:
-        with (memory / "index.csv").open(newline="", encoding="utf-8") as file:
-            for line in csv.DictReader(file):
-                try:
-                    rows.append((line["file"], line["step"], line["cluster"], float(line["score"])))
-                except (KeyError, TypeError, ValueError):
-                    continue
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return []
-    return rows
-
-
-def _embedded(memory: Path, name: str, step: str, cluster: str, score: float) -> KeptImage | None:
-    """The image in the page itself; None for what is no image, or lies elsewhere than in the memory's folder."""
-    if Path(name).name != name:
-        return None
-    try:
-        content = (memory / name).read_bytes()
-        with Image.open(io.BytesIO(content)) as image:
-            mime, longest = _MIME.get(image.format or ""), max(image.size)
-            if mime is None or longest > _THUMBNAIL:
-                mime, content = "image/png", _thumbnail(image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return None
-    variance = "" if math.isnan(score) else f", variance {score:.2g}"
-    source = f"data:{mime};base64,{base64.b64encode(content).decode()}"
-    group = "" if cluster == "-1" else f", cluster {cluster}"  # a random draw has no clusters
-    return KeptImage(source, longest <= _PIXELATED, f"step {step}{group}{variance}")
-
-
-def _thumbnail(image: Image.Image) -> bytes:
-    small = image.convert("RGB")
-    small.thumbnail((_THUMBNAIL, _THUMBNAIL))
-    file = io.BytesIO()
-    small.save(file, format="PNG")
-    return file.getvalue()

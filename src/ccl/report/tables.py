@@ -1,4 +1,4 @@
-"""A stream's numbers as one plain table: summed up from run records, written as Markdown, as CSV and for a terminal."""
+"""A plain table of text, numbers and estimates, and its ways out: Markdown, CSV, LaTeX and a terminal."""
 
 import csv
 import html
@@ -6,43 +6,15 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ccl.errors import UserError
-from ccl.evaluation import forgetting, forward_transfer
-from ccl.report.run_folder import RunRecord
-from ccl.strategies import TITLES
+from ccl.report.statistics import Estimate
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-Cell = str | float | None  # None: the number doesn't exist
+Cell = str | float | Estimate | None  # None: the number doesn't exist
 MISSING = "–"
-RANDOM_TITLE = "Random initialisation"
-COLUMNS = (
-    "Strategy",
-    "All classes (%)",
-    "Mean of steps (%)",
-    "First step, after it (%)",
-    "First step, at the end (%)",
-    "Forgetting ↓",
-    "Forward Transfer ↑",
-    "Training (s)",
-)
-# Runs that differ in one of these did not solve the same task; seeds, machines and versions are only listed.
-_COMPARABLE = (
-    "dataset",
-    "dataset fingerprint",
-    "class order",
-    "steps (T)",
-    "backbone",
-    "stem",
-    "epochs per step",
-    "batch size",
-    "views",
-    "probe",
-)
 
 
 @dataclass(frozen=True)
@@ -53,59 +25,22 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str
-
-
-def summary(records: Sequence[RunRecord]) -> Table:
-    """A row for the random initialisation and one per run; accuracies in percent, differences in percentage points."""
-    if not records:
-        raise UserError("there is no run to report on")
-    names = labels(records)
-    rows = [_random_row(records)]
-    rows += [(name, *_numbers(record)) for name, record in zip(names, records, strict=True)]
-    return Table("Accuracy of a linear probe after the last step", COLUMNS, tuple(rows), _note(records, names))
-
-
-def labels(records: Sequence[RunRecord], with_seed: bool = True) -> list[str]:
-    """What each run is called: its strategy, and what sets it apart from the others (objective, seed, else folder)."""
-    objectives, seeds = ({getattr(record.settings, key) for record in records} for key in ("objective", "seed"))
-    # Two runs alike in all that is named are told apart by their folders.
-    alike = [(record.settings.strategy, record.settings.objective, record.settings.seed) for record in records]
-    num_folder_names = len({record.folder.name for record in records})
-    names = []
-    for record, key in zip(records, alike, strict=True):
-        name = TITLES.get(record.settings.strategy, record.settings.strategy)
-        name += f", {record.settings.objective}" if len(objectives) > 1 else ""
-        name += f", seed {record.settings.seed}" if with_seed and len(seeds) > 1 else ""
-        if alike.count(key) > 1:
-            name += f" ({record.folder.name if num_folder_names == len(records) else record.folder})"
-        names.append(name)
-    return names
-
-
-def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float, int]:
-    """Of the random initialisation: accuracy on each of T steps, on all classes, and of how many it is the mean.
-
-    Runs that began alike count once. nan where no run of the first's number of steps was probed before training.
-    """
-    num_steps = len(records[0].step_names)
-    measured = {
-        (*record.accuracy.random_per_step.tolist(), float(record.accuracy.random_total))
-        for record in records
-        if record.accuracy is not None
-        and record.accuracy.num_steps == num_steps
-        and not record.accuracy.random_per_step.isnan().any()
-    }
-    if not measured:
-        return [math.nan] * num_steps, math.nan, 0
-    *per_step, total = map(fmean, zip(*sorted(measured), strict=True))
-    return per_step, total, len(measured)
+    spare: tuple[str, ...] = ()  # columns that a narrow terminal may do without, in this order
 
 
 def text(cell: Cell) -> str:
-    """A cell as it is read: numbers with one decimal, a dash for what doesn't exist."""
+    """A cell as it is read: numbers with one decimal, estimates as mean ± std, a dash for what doesn't exist."""
     if cell is None:
         return MISSING
+    if isinstance(cell, Estimate):
+        spread = "" if math.isnan(cell.std) else f" ± {cell.std:.1f}"
+        return f"{cell.mean:z.1f}{spread}"
     return cell if isinstance(cell, str) else f"{cell:z.1f}"
+
+
+def interval(low: float, high: float, decimals: int = 1) -> str | None:
+    """Two bounds as they are read; None where there are none."""
+    return None if math.isnan(low) or math.isnan(high) else f"{low:z.{decimals}f} to {high:z.{decimals}f}"
 
 
 def to_markdown(table: Table) -> str:
@@ -117,99 +52,122 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Header and rows only; a number that doesn't exist is an empty field, as programs expect it."""
+    """Header and rows only, for programs: an estimate takes a column each for mean, std, interval and seeds."""
+    spread = [any(isinstance(row[place], Estimate) for row in table.rows) for place in range(len(table.columns))]
+    header: list[str] = []
+    for column, is_spread in zip(table.columns, spread, strict=True):
+        header += [column, *(f"{column}, {part}" for part in _PARTS)] if is_spread else [column]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows([["" if cell is None else text(cell) for cell in row] for row in table.rows])
+    writer.writerow(header)
+    for row in table.rows:
+        fields: list[str] = []
+        for cell, is_spread in zip(row, spread, strict=True):
+            fields += _estimate_fields(cell) if is_spread else ["" if cell is None else text(cell)]
+        writer.writerow(fields)
     return file.getvalue()
 
 
-def to_rich(table: Table) -> "RichTable":
-    """For the terminal; all text is taken literally, never as rich's markup."""
+_PARTS = ("std", "low", "high", "seeds")
+
+
+def _estimate_fields(cell: Cell) -> list[str]:
+    if not isinstance(cell, Estimate):
+        return ["" if cell is None else text(cell), *[""] * len(_PARTS)]
+    numbers = (cell.mean, cell.std, cell.low, cell.high)
+    return [*("" if math.isnan(number) else f"{number:.3f}" for number in numbers), str(cell.num)]
+
+
+def to_latex(table: Table) -> str:
+    r"""A `tabular` with booktabs' rules, caption below; every name is escaped. Needs \usepackage{booktabs}."""
+    lines = [[_latex(column) for column in table.columns]]
+    lines += [[_latex(text(cell)) for cell in row] for row in table.rows]
+    head, *body = [" & ".join(line) + r" \\" for line in lines]
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            rf"\caption{{{_latex(table.title)}. {_latex(table.note)}}}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+_LATEX = {sign: rf"\{sign}" for sign in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "±": r"$\pm$",
+    "−": r"$-$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "÷": r"$\div$",
+    "–": "--",
+    "’": "'",
+}
+
+
+def _latex(plain: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in " ".join(plain.split()))
+
+
+def to_rich(table: Table, width: int = 80) -> "RichTable":
+    """For a terminal of so many columns; all text is taken literally, never as rich's markup."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(title=Text(table.title), caption=Text(table.note), caption_justify="left", header_style="")
-    shown.box, shown.padding = box.SIMPLE_HEAD, (0, 1, 0, 0)
-    for place, column in enumerate(table.columns):
-        cells = [column, *(text(row[place]) for row in table.rows)]
-        longest_word = max(len(word) for cell in cells for word in cell.split())
-        # A number's column is as wide as its longest word, so that the table fits into 80 columns.
-        shown.add_column(Text(column), justify="right", width=longest_word)
-    shown.columns[0].justify, shown.columns[0].min_width, shown.columns[0].width = "left", 14, None
+    shown = _fitting(table, width)
+    left_out = [column for place, column in enumerate(table.columns) if place not in shown]
+    note = f"Not shown for want of room: {', '.join(left_out)}. {table.note}" if left_out else table.note
+    made = RichTable(title=Text(table.title), caption=Text(note), caption_justify="left", header_style="")
+    made.box, made.padding = box.SIMPLE_HEAD, (0, 1, 0, 0)
+    for place in shown:
+        made.add_column(Text(table.columns[place]), justify="right", width=_width(table, place))
+    made.columns[0].justify, made.columns[0].min_width, made.columns[0].width = "left", _FIRST, None
     for row in table.rows:
-        shown.add_row(*[Text(text(cell)) for cell in row])
+        made.add_row(*[Text(text(row[place])) for place in shown])
+    return made
+
+
+_FIRST = 14  # characters for the names, at least
+
+
+def _fitting(table: Table, width: int) -> list[int]:
+    """Places of the columns that fit side by side: the table's spare ones are left out first."""
+    shown = list(range(len(table.columns)))
+    for column in table.spare:
+        if _FIRST + sum(_width(table, place) for place in shown[1:]) + 2 * len(shown) <= width:
+            break
+        shown.remove(table.columns.index(column))
     return shown
+
+
+def _width(table: Table, place: int) -> int:
+    """A number's column is as wide as its longest word, so that the table fits into 80 columns."""
+    return max(_longest_word([table.columns[place]]), max((_widest(row[place]) for row in table.rows), default=0))
+
+
+def _widest(cell: Cell) -> int:
+    """An estimate stays on one line; words may be broken between."""
+    return len(text(cell)) if isinstance(cell, Estimate) else _longest_word([text(cell)])
+
+
+def _longest_word(cells: Sequence[str]) -> int:
+    return max((len(word) for cell in cells for word in cell.split()), default=0)
 
 
 def _markdown(plain: str) -> str:
     line = " ".join(plain.splitlines())
     return html.escape(line, quote=False).replace("\\", "\\\\").replace("|", "\\|")
-
-
-def _random_row(records: Sequence[RunRecord]) -> tuple[Cell, ...]:
-    per_step, total, num_measured = random_accuracy(records)
-    name = RANDOM_TITLE + (f" (mean of {num_measured})" if num_measured > 1 else "")
-    # It never learns, so its accuracy on the first step's data is the same at any time.
-    numbers = (total, fmean(per_step), per_step[0], per_step[0])
-    return (name, *map(_known, numbers), None, None, None)
-
-
-def _numbers(record: RunRecord) -> tuple[Cell, ...]:
-    matrix, seconds = record.accuracy, record.seconds or None
-    if matrix is None:
-        return (*[None] * 6, seconds)
-    per_step = matrix.per_step  # (T, T)
-    last = (matrix.all_class_total[-1], per_step[-1].mean())
-    # Without the earlier rows (Upper Bound, or probed at the end only) the maximum over time would be the last row.
-    is_whole = not per_step.isnan().any()
-    lost = forgetting(per_step) if is_whole else math.nan
-    has_random = is_whole and not matrix.random_per_step.isnan().any()
-    gained = forward_transfer(per_step, matrix.random_per_step) if has_random else math.nan
-    return (*[_known(float(value)) for value in (*last, per_step[0, 0], per_step[-1, 0], lost, gained)], seconds)
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _note(records: Sequence[RunRecord], names: Sequence[str]) -> str:
-    sentences = []
-    facts = [_facts(record) for record in records]
-    found = {key: list(dict.fromkeys(fact[key] for fact in facts if fact[key])) for key in facts[0]}
-    different = [key for key in _COMPARABLE if len(found[key]) > 1]
-    if different:
-        sentences.append(f"These runs differ in {', '.join(different)}: their numbers can't be compared as they stand.")
-    states = [str(record.status.get("state", "unknown")) for record in records]
-    unfinished = [f"{name} ({state})" for name, state in zip(names, states, strict=True) if state != "complete"]
-    if unfinished:
-        sentences.append(f"Not complete: {', '.join(unfinished)}.")
-    protocol = "; ".join(f"{key} {' / '.join(values) or 'unknown'}" for key, values in found.items())
-    sentences.append(f"Protocol: {protocol}.")
-    return " ".join(sentences)
-
-
-def _facts(record: RunRecord) -> dict[str, str]:
-    """What a number of this run must be read with; empty where it is unknown."""
-    settings, told = record.settings, {key: str(value) for key, value in record.protocol.items()}
-    probes = dict.fromkeys(str(row["protocol"]) for row in record.rows if row["kind"] == "probe")
-    return {
-        "dataset": told.get("dataset", ""),
-        "dataset fingerprint": told.get("fingerprint", ""),
-        "class order": told.get("class_order", ""),
-        "steps (T)": str(len(record.step_names)),
-        "backbone": told.get("backbone", ""),
-        "stem": told.get("stem", ""),
-        "epochs per step": str(settings.epochs),
-        "batch size": str(settings.batch_size),
-        "views": told.get("views", ""),
-        "probe": ", ".join(probes),
-        "seed": told.get("seed", ""),
-        "device": told.get("device", ""),
-        "threads": told.get("threads", ""),
-        "ccl": told.get("ccl", ""),
-        "torch": told.get("torch", ""),
-        "Python": told.get("python", ""),
-    }

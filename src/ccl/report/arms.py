@@ -1,0 +1,104 @@
+"""Runs grouped into arms: everything equal but the seed, so that their numbers may be averaged."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ccl.errors import UserError
+from ccl.report.run_folder import RunRecord
+from ccl.settings import Settings
+from ccl.strategies import TITLES, matters
+
+Measure = Callable[[RunRecord], float]  # nan where it doesn't exist
+
+# Where things lie and how they are saved, watched and spread over cores: not part of what was measured.
+# Threads change bits, not the experiment.
+_ASIDE = frozenset({"data.root", "data.download", "data.workers", "threads", "device", "trackers"})
+OBJECTIVES = {"moco_v2": "MoCoV2", "simclr": "SimCLR", "insdisc": "InsDisc"}
+_IN_THE_NAME = frozenset({"strategy", "objective", "steps", "seed"})
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of a comparison: a strategy with all its settings, over one or several seeds."""
+
+    name: str
+    records: tuple[RunRecord, ...]  # ascending, different seeds
+
+    @property
+    def strategy(self) -> str:
+        return self.records[0].settings.strategy
+
+    @property
+    def settings(self) -> Settings:
+        """Of its first seed."""
+        return self.records[0].settings
+
+    @property
+    def is_all_at_once(self) -> bool:
+        return bool(self.records[0].protocol.get("all_at_once"))
+
+    @property
+    def step_names(self) -> list[str]:
+        return self.records[0].step_names
+
+    def values(self, measure: Measure) -> dict[int, float]:
+        """What was measured, by seed; seeds without a number are left out."""
+        found = {record.settings.seed: measure(record) for record in self.records}
+        return {seed: value for seed, value in found.items() if not math.isnan(value)}
+
+
+def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
+    """Arms in the order of their first run, each named by what sets it apart from the others."""
+    if not records:
+        raise UserError("there is no run to report on")
+    varied = varied_settings(records)
+    groups: dict[tuple[str, int], list[RunRecord]] = {}
+    for record in records:
+        key = repr({name: value for name, value in flat(record.settings).items() if name != "seed"})
+        repeat = 0  # a second run of the same seed is no second seed
+        while any(known.settings.seed == record.settings.seed for known in groups.get((key, repeat), [])):
+            repeat += 1
+        groups.setdefault((key, repeat), []).append(record)
+    names = [_name(members[0], varied) for members in groups.values()]
+    arms = []
+    for name, members in zip(names, groups.values(), strict=True):
+        own = f"{name} ({members[0].folder})" if names.count(name) > 1 else name
+        arms.append(Arm(own, tuple(sorted(members, key=lambda record: record.settings.seed))))
+    return arms
+
+
+def varied_settings(records: Sequence[RunRecord]) -> list[str]:
+    """The settings, as `a.b`, that are not the same in all runs; those that can't change a number don't count."""
+    told = [flat(record.settings) for record in records]
+    return [name for name in told[0] if len({repr(values[name]) for values in told}) > 1]
+
+
+def flat(settings: Settings) -> dict[str, Any]:
+    """Every setting that may change a number, as `a.b`."""
+    found: dict[str, Any] = {}
+    for name, value in settings.model_dump().items():
+        inner = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+        found |= {key: part for key, part in inner.items() if key not in _ASIDE and not key.startswith("checkpoint.")}
+    return found
+
+
+def _name(record: RunRecord, varied: Sequence[str]) -> str:
+    """The strategy's title and what is varied: its objective, number of steps and other settings."""
+    settings, values = record.settings, flat(record.settings)
+    parts = [TITLES.get(settings.strategy, settings.strategy)]
+    if "objective" in varied:
+        parts.append(OBJECTIVES.get(settings.objective, settings.objective))
+    if "steps" in varied and not record.protocol.get("all_at_once"):
+        parts.append(f"T = {len(record.step_names)}")
+    told = [
+        name for name in varied if name not in _IN_THE_NAME and matters(name, settings.strategy, settings.objective)
+    ]
+    parts += [f"{name}={_shown(values[name])}" for name in told]
+    return ", ".join(parts)
+
+
+def _shown(value: Any) -> str:
+    """A setting's value as one types it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,131 @@
+"""How figures are drawn: without pyplot, so that nothing global is opened or changed; looks, names, SVG and PNG."""
+
+import hashlib
+import io
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+
+from ccl.report.arms import Arm
+
+INK = "#010203"  # stands for the page's text colour; no other colour here is this one
+GREY = "#8a8a8a"
+# Okabe and Ito's colours, safe for colour-blind readers, without their yellow (too pale on white); olive is Tol's.
+# A marker beside each, so that no strategy is told by its colour alone.
+STYLES: dict[str, tuple[str, str]] = {
+    "finetuning": ("#d55e00", "o"),
+    "simple_rehearsal": ("#e69f00", "s"),
+    "variance_rehearsal": ("#56b4e9", "^"),
+    "variance_distillation": ("#009e73", "v"),
+    "ccl": ("#0080c6", "D"),
+    "variance_queue": ("#cc79a7", "P"),
+    "random_ccl": ("#999933", "X"),
+    "upper_bound": (INK, ""),
+}
+
+# The arms of one strategy: a line and a shade each, towards white, or towards black where negative. Small steps only,
+# since a page may be light or dark.
+_LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (6, 1.4, 1.2, 1.4)), (0, (1.6, 1.2)))
+_SHADES = (0.0, 0.3, -0.25, 0.15, -0.12)
+
+_INKED = (
+    "text.color",
+    "xtick.color",
+    "ytick.color",
+    "grid.color",
+    "axes.edgecolor",
+    "axes.labelcolor",
+    "axes.titlecolor",
+)
+_DRAWING: Any = dict.fromkeys(_INKED, INK) | {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "figure.constrained_layout.use": True,
+    "font.family": ["DejaVu Sans", "sans-serif"],
+    "font.size": 9.5,
+    "grid.alpha": 0.15,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ccl",
+    # Names come from files and folders: a dollar sign in one is no formula.
+    "text.parse_math": False,
+    "text.usetex": False,
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How an arm is drawn."""
+
+    colour: str
+    marker: str  # empty for lines without points
+    line: Any  # a line style of matplotlib's
+    is_hollow: bool
+
+
+def looks(arms: Sequence[Arm]) -> list[Look]:
+    """Colour and marker by strategy; further arms of one strategy differ in line, shade and filling."""
+    found, seen = [], Counter[str]()
+    for arm in arms:
+        colour, marker = STYLES.get(arm.strategy, (GREY, "."))
+        variant = seen[arm.strategy]
+        seen[arm.strategy] += 1
+        # What is learned all at once is one level: never drawn through, so that it isn't taken for a curve.
+        line = _LINES[1 + variant % (len(_LINES) - 1)] if arm.is_all_at_once else _LINES[variant % len(_LINES)]
+        found.append(Look(_shaded(colour, _SHADES[variant % len(_SHADES)]), marker, line, variant % 2 == 1))
+    return found
+
+
+def _shaded(colour: str, shade: float) -> str:
+    if colour == INK:
+        return colour
+    goal = 1.0 if shade > 0 else 0.0
+    red, green, blue = (part + abs(shade) * (goal - part) for part in to_rgb(colour))
+    return to_hex((red, green, blue))
+
+
+def to_svg(figure: Figure, key: str = "") -> str:
+    """Inline SVG: transparent, text and lines in the page's colour, the same text for the same figure and key."""
+    file = io.StringIO()
+    with drawing():
+        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=metadata)
+    svg = file.getvalue()
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    # Coordinates to a hundredth of a point: a third of the text less. No name is inside a tag.
+    svg = re.sub(r"<(?:path|use)\b[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), svg)
+    # Several figures stand in one page, where an id may exist once; equal figures differ in their keys.
+    own = hashlib.sha256((key + svg).encode(errors="replace")).hexdigest()[:8]
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
+
+
+def to_png(figure: Figure, path: Path) -> None:
+    """For documents: on white, at twice the size of a screen's pixel."""
+    with drawing():
+        figure.savefig(path, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Our settings of matplotlib, for as long as the context lasts."""
+    with matplotlib.rc_context(_DRAWING), warnings.catch_warnings():
+        # Names in scripts that matplotlib's font lacks are still right in a page, where the reader's fonts draw them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def short(name: str, longest: int = 18) -> str:
+    """A name from outside as a label: printable, on one line, cut in its middle where it is long."""
+    plain = "".join(sign if sign.isprintable() else " " if sign.isspace() else "�" for sign in name)
+    half = (longest - 1) // 2
+    return plain if len(plain) <= longest else f"{plain[: longest - 1 - half]}…{plain[-half:]}"

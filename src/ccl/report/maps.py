@@ -1,0 +1,140 @@
+"""Old against new data in the space of embeddings: a map for the eye, and one number that says how mixed they are."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from ccl.folder import EMBEDDINGS
+from ccl.report.arms import Arm, flat
+from ccl.report.drawing import drawing
+from ccl.report.statistics import Estimate, estimate
+
+OLD_COLOUR, NEW_COLOUR = "#2b83ba", "#f07818"  # the paper's figure: old data blue, new data orange
+NUM_NEIGHBOURS = 10
+_MOST = 1000  # images of a run that are compared; more are thinned out evenly
+_MOST_DRAWN = 400  # the map says no more with more, and the page grows heavy
+_SIZE = 2.7  # inches
+_WITHOUT, _WITH = "variance_distillation", "ccl"  # strategies that differ in the extra sample queue only
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """Embeddings of test images at a run's end, and which of them are of its newest step."""
+
+    rows: NDArray[np.float64]  # (N, D), unit norm
+    is_new: NDArray[np.bool_]  # (N,), some true and some false
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One arm's part of the map."""
+
+    name: str
+    figure: Figure
+    mixing: float  # of the seed that is drawn
+    over_seeds: Estimate
+    share: float  # of the variance that the plane holds
+
+
+def read_cloud(folder: Path) -> Cloud | None:
+    """None where there are no embeddings, the file can't be read, or all images are of one step."""
+    try:
+        with np.load(folder / EMBEDDINGS, allow_pickle=False) as file:
+            rows, step = file["embeddings"].astype(np.float64), file["step"]
+    except Exception:  # a damaged archive raises whatever its layers do: zip, zlib, struct, numpy's header, memory
+        return None
+    if rows.ndim != 2 or min(rows.shape) < 2 or step.shape != (len(rows),) or step.dtype.kind not in "iu":
+        return None
+    chosen = np.linspace(0, len(rows) - 1, min(len(rows), _MOST)).round().astype(int)
+    rows, is_new = rows[chosen], (step == step.max())[chosen]
+    if is_new.all() or not is_new.any() or not np.isfinite(rows).all():
+        return None
+    # Stored in half precision: brought back to unit norm.
+    norms = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return Cloud(rows / norms, is_new)
+
+
+def mixing(cloud: Cloud) -> float:
+    """The mean share of new images among an old one's nearest neighbours, over that of a random mixture.
+
+    0: apart; 1: as mixed as can be. Neighbours by cosine, an image is none of its own.
+    """
+    similarity = cloud.rows @ cloud.rows.T  # (N, N)
+    np.fill_diagonal(similarity, -math.inf)
+    num = min(NUM_NEIGHBOURS, len(similarity) - 1)
+    nearest = np.argsort(-similarity[~cloud.is_new], axis=1, kind="stable")[:, :num]  # (old, num)
+    expected = cloud.is_new.sum() / (len(cloud.is_new) - 1)
+    return float(cloud.is_new[nearest].mean() / expected)
+
+
+def plane(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Positions (N, 2) on the two main directions of these rows themselves, and the share of variance they hold."""
+    centred = rows - rows.mean(axis=0)
+    values, vectors = np.linalg.eigh(centred.T @ centred)  # ascending
+    axes = vectors[:, :-3:-1]  # (D, 2), the largest first
+    # A direction has no sign of its own: its largest part is made positive.
+    largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
+    total = float(values.sum())
+    share = float(values[:-3:-1].sum()) / total if total > 0 else math.nan
+    return centred @ (axes * np.where(largest < 0, -1.0, 1.0)), share
+
+
+def draw(places: NDArray[np.float64], is_new: NDArray[np.bool_]) -> Figure:
+    """Old images as blue triangles, the newest step's as orange circles; many are thinned out evenly."""
+    chosen = np.linspace(0, len(places) - 1, min(len(places), _MOST_DRAWN)).round().astype(int)
+    places, is_new = places[chosen], is_new[chosen]
+    with drawing():
+        figure = Figure(figsize=(_SIZE, _SIZE))
+        axes = figure.subplots()
+        for is_shown, marker, colour in ((~is_new, "^", OLD_COLOUR), (is_new, "o", NEW_COLOUR)):
+            axes.plot(*places[is_shown].T, marker, color=colour, markersize=4, markeredgewidth=0, alpha=0.65)
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(True)
+        axes.spines[:].set_alpha(0.3)
+    return figure
+
+
+def embedding_maps(arms: Sequence[Arm]) -> tuple[list[Panel], int]:
+    """A panel per arm with embeddings of one seed, and that seed: the one of most arms, the smallest of several."""
+    clouds = {arm.name: _clouds(arm) for arm in arms}
+    counts = Counter(seed for found in clouds.values() for seed in found)
+    if not counts:
+        return [], 0
+    seed = min(counts, key=lambda one: (-counts[one], one))
+    panels = []
+    for arm, about in _in_pairs([arm for arm in arms if seed in clouds[arm.name]]):
+        cloud, each = clouds[arm.name][seed], [mixing(cloud) for cloud in clouds[arm.name].values()]
+        places, share = plane(cloud.rows)
+        panels.append(Panel(arm.name + about, draw(places, cloud.is_new), mixing(cloud), estimate(each), share))
+    return panels, seed
+
+
+def _clouds(arm: Arm) -> dict[int, Cloud]:
+    found = {record.settings.seed: read_cloud(record.folder) for record in arm.records}
+    return {seed: cloud for seed, cloud in found.items() if cloud is not None}
+
+
+def _in_pairs(arms: Sequence[Arm]) -> list[tuple[Arm, str]]:
+    """First those that differ in the extra sample queue only, side by side and with a word of it; then the others."""
+    first: list[tuple[Arm, str]] = []
+    rest = list(arms)
+    for one in arms:
+        other = next((arm for arm in rest if _is_pair(one, arm)), None)
+        if other is not None:  # once each, also where the same was run twice
+            first += [(one, " (without ESQ)"), (other, " (with ESQ)")]
+            rest = [arm for arm in rest if arm is not one and arm is not other]
+    return first + [(arm, "") for arm in rest]
+
+
+def _is_pair(one: Arm, other: Arm) -> bool:
+    """Whether the first lacks only the extra sample queue to be the second."""
+    aside = {"strategy", "seed"}
+    told = [{key: value for key, value in flat(arm.settings).items() if key not in aside} for arm in (one, other)]
+    return (one.strategy, other.strategy) == (_WITHOUT, _WITH) and told[0] == told[1]

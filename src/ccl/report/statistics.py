@@ -1,0 +1,115 @@
+"""What a handful of seeds can say: spreads, intervals, paired tests and the share of a gap. Pure functions."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+LEVEL = 0.05  # of tests; intervals are of 1 - LEVEL
+NOT_DISTINGUISHABLE = "not distinguishable"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds; std and interval are nan for a single one."""
+
+    mean: float
+    std: float  # of a sample, n - 1 below
+    low: float  # 95 % interval of the mean by Student's t
+    high: float
+    num: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean difference over equal seeds, its interval, and the p-value of a paired t-test (nan for one seed)."""
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
+    num: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much of a gap is closed (1 = all); nan bounds where the gap itself is not distinguishable from none."""
+
+    value: float
+    low: float
+    high: float
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean, standard deviation and 95 % interval of at least one value."""
+    sample = np.asarray(values, dtype=np.float64)
+    mean, num = float(sample.mean()), len(sample)
+    if num == 1:
+        return Estimate(mean, math.nan, math.nan, math.nan, 1)
+    std = float(sample.std(ddof=1))
+    half = _quantile(num - 1) * std / math.sqrt(num)
+    return Estimate(mean, std, mean - half, mean + half, num)
+
+
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """First minus second, seed by seed; the caller puts equal seeds at equal places."""
+    both = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+    about = estimate(both.tolist())
+    if about.num == 1:
+        return Difference(about.mean, math.nan, math.nan, math.nan, 1)
+    if about.std == 0:  # every seed says exactly the same
+        p_value = 1.0 if about.mean == 0 else 0.0
+    else:
+        from scipy.stats import t as student
+
+        p_value = float(2 * student.sf(abs(about.mean) * math.sqrt(about.num) / about.std, about.num - 1))
+    return Difference(about.mean, about.low, about.high, p_value, about.num)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values corrected for being several in one table, by Holm's step-down; nan stays nan and does not count."""
+    known = sorted((value, place) for place, value in enumerate(p_values) if not math.isnan(value))
+    corrected, worst = list(p_values), 0.0
+    for rank, (value, place) in enumerate(known):
+        worst = max(worst, min(1.0, (len(known) - rank) * value))
+        corrected[place] = worst
+    return corrected
+
+
+def verdict(difference: Difference, p_value: float) -> str:
+    """The outcome of a test in words; `p_value` may have been corrected."""
+    if math.isnan(p_value):
+        return "one seed, no test"
+    if p_value >= LEVEL:
+        return NOT_DISTINGUISHABLE
+    return "better" if difference.mean > 0 else "worse"
+
+
+def gap_share(lower: Sequence[float], values: Sequence[float], upper: Sequence[float]) -> Share:
+    """(values - lower) ÷ (upper - lower), as a ratio of means with Fieller's 95 % interval over paired seeds.
+
+    A ratio of two noisy numbers has no finite interval if the lower one may be zero; then the bounds are nan.
+    """
+    floor = np.asarray(lower, dtype=np.float64)
+    gained, gap = np.asarray(values, dtype=np.float64) - floor, np.asarray(upper, dtype=np.float64) - floor
+    num = len(floor)
+    numerator, denominator = float(gained.mean()), float(gap.mean())
+    ratio = numerator / denominator if denominator != 0 else math.nan
+    if num == 1:
+        return Share(ratio, math.nan, math.nan)
+    covariance = np.cov(gained, gap) / num  # of the two means
+    squared = _quantile(num - 1) ** 2
+    a = denominator**2 - squared * covariance[1, 1]
+    b = numerator * denominator - squared * covariance[0, 1]
+    c = numerator**2 - squared * covariance[0, 0]
+    if a <= 0:
+        return Share(ratio, math.nan, math.nan)
+    root = math.sqrt(max(b**2 - a * c, 0.0))
+    return Share(ratio, float((b - root) / a), float((b + root) / a))
+
+
+def _quantile(degrees: int) -> float:
+    from scipy.stats import t as student
+
+    return float(student.ppf(1 - LEVEL / 2, degrees))

@@ -1,0 +1,190 @@
+"""What a comparison says: each arm's numbers, its paired differences to the baselines, and every run with its stamp."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TypeVar
+
+from ccl.report import measures
+from ccl.report.arms import Arm, Measure
+from ccl.report.run_folder import RunRecord
+from ccl.report.stamps import facts, note
+from ccl.report.statistics import Difference, Share, estimate, gap_share, holm, paired_difference, verdict
+from ccl.report.tables import Cell, Table, interval
+
+RANDOM_TITLE = "Random initialisation"
+MEASURES: dict[str, Measure] = {
+    "All classes (%)": measures.all_classes,
+    "Mean of steps (%)": measures.mean_of_steps,
+    "First step, after it (%)": measures.first_step_after_it,
+    "First step, at the end (%)": measures.first_step_at_the_end,
+    "Forgetting ↓": measures.forgotten,
+    "Forward Transfer ↑": measures.transferred,
+    "Training (s)": measures.training_seconds,
+}
+Found = TypeVar("Found")
+_SPARE = ("Training (s)", "Mean of steps (%)", "First step, after it (%)", "Forward Transfer ↑", "Seeds")
+BASELINES = ("finetuning", "simple_rehearsal")
+
+
+def summary(arms: Sequence[Arm]) -> Table:
+    """A row for the random initialisation and one per arm; accuracies in percent, differences in percentage points."""
+    has_seeds = any(len(arm.records) > 1 for arm in arms)
+    columns = ["Strategy", *(["Seeds"] if has_seeds else []), *MEASURES]
+    rows: list[list[Cell]] = [[*_random_row(arms, has_seeds)]]
+    for arm in arms:
+        numbers = [arm.values(measure) for measure in MEASURES.values()]
+        seeds = [_seeds(arm)] if has_seeds else []
+        rows.append([arm.name, *seeds, *(estimate(list(found.values())) if found else None for found in numbers)])
+    spread = "; mean ± standard deviation over seeds" if has_seeds else ""
+    title = f"Accuracy of a linear probe after the last step{spread}"
+    return Table(title, tuple(columns), tuple(tuple(row) for row in rows), note(arms), _SPARE)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An arm against a baseline of its own objective and number of steps, over equal seeds."""
+
+    arm: Arm
+    baseline: Arm
+    difference: Difference
+    p_value: float  # corrected for all tests made together; nan for one seed
+    share: Share | None  # of the gap from Finetuning to Upper Bound; None where there is no such gap to speak of
+
+    @property
+    def words(self) -> str:
+        return verdict(self.difference, self.p_value)
+
+
+def comparisons(arms: Sequence[Arm], measure: Measure = measures.all_classes) -> list[Comparison]:
+    """Each arm against Finetuning, and those with a memory against Simple Rehearsal."""
+    pairs = [
+        (arm, baseline)
+        for strategy in BASELINES
+        for arm in arms
+        for baseline in _partners(arm, arms, strategy)
+        if _is_worth_testing(arm, baseline)
+    ]
+    paired = [(pair, _over_equal_seeds(paired_difference, pair, measure)) for pair in pairs]
+    found = [(pair, difference) for pair, difference in paired if difference is not None]
+    corrected = holm([difference.p_value for _, difference in found])
+    return [
+        Comparison(arm, baseline, difference, p_value, _share(arm, baseline, arms, measure))
+        for ((arm, baseline), difference), p_value in zip(found, corrected, strict=True)
+    ]
+
+
+def differences(arms: Sequence[Arm], measure: Measure = measures.all_classes, what: str = "all classes") -> Table:
+    """The comparisons as a table: tested, in words, and with the share of the gap that an arm closes."""
+    columns = ("Strategy", "against", "Seeds", "Difference", "95 % interval", "p", "In words", "Gap closed", "interval")
+    return Table(
+        f"Paired differences over equal seeds, {what}, in percentage points",
+        columns,
+        tuple(_row(comparison) for comparison in comparisons(arms, measure)),
+        "Paired t-tests, p corrected for their number by Holm's method; a difference counts below 0.05. Gap closed: "
+        "the share of the way from Finetuning to Upper Bound, ratio of means, with Fieller's 95 % interval (none "
+        "where the gap itself is not distinguishable from zero).",
+        ("interval", "Seeds"),
+    )
+
+
+def _row(comparison: Comparison) -> tuple[Cell, ...]:
+    difference, share = comparison.difference, comparison.share
+    bounds = None if share is None else interval(100 * share.low, 100 * share.high, 0)
+    return (
+        comparison.arm.name,
+        comparison.baseline.name,
+        str(difference.num),
+        f"{difference.mean:+z.1f}",
+        interval(difference.low, difference.high),
+        None if math.isnan(comparison.p_value) else _p(comparison.p_value),
+        comparison.words,
+        None if share is None else f"{100 * share.value:z.0f} %",
+        None if bounds is None else f"{bounds} %",
+    )
+
+
+def every_run(records: Sequence[RunRecord]) -> Table:
+    """One row per run: its numbers, and the stamp they must be read with."""
+    stamps = [facts(record) for record in records]
+    columns = ("strategy", "objective", *MEASURES, "peak memory (MB)", *stamps[0])
+    rows = []
+    for record, stamp in zip(records, stamps, strict=True):
+        numbers = [measure(record) for measure in (*MEASURES.values(), measures.peak_megabytes)]
+        known = [None if math.isnan(number) else number for number in numbers]
+        rows.append((record.settings.strategy, record.settings.objective, *known, *stamp.values()))
+    return Table("Every run", columns, tuple(rows), "")
+
+
+def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float, int]:
+    """Of the random initialisation: accuracy on each of T steps, on all classes, and of how many it is the mean.
+
+    Runs that began alike count once. nan where no run of the first's number of steps was probed before training.
+    """
+    num_steps = len(records[0].step_names)
+    measured = {
+        (*record.accuracy.random_per_step.tolist(), float(record.accuracy.random_total))
+        for record in records
+        if record.accuracy is not None
+        and record.accuracy.num_steps == num_steps
+        and not record.accuracy.random_per_step.isnan().any()
+    }
+    if not measured:
+        return [math.nan] * num_steps, math.nan, 0
+    *per_step, total = map(fmean, zip(*sorted(measured), strict=True))
+    return per_step, total, len(measured)
+
+
+def _random_row(arms: Sequence[Arm], has_seeds: bool) -> list[Cell]:
+    per_step, total, num_measured = random_accuracy([record for arm in arms for record in arm.records])
+    name = RANDOM_TITLE + (f" (mean of {num_measured})" if num_measured > 1 else "")
+    # It never learns, so its accuracy on the first step's data is the same at any time.
+    numbers = (total, fmean(per_step), per_step[0], per_step[0])
+    known: list[Cell] = [None if math.isnan(number) else number for number in numbers]
+    return [name, *([None] if has_seeds else []), *known, None, None, None]
+
+
+def _seeds(arm: Arm) -> str:
+    seeds = [record.settings.seed for record in arm.records]
+    is_range = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
+    return f"{seeds[0]}–{seeds[-1]}" if is_range else ", ".join(map(str, seeds))
+
+
+def _partners(arm: Arm, arms: Sequence[Arm], strategy: str) -> list[Arm]:
+    """The arms of another strategy that this one is measured against: same objective, same steps where they matter.
+
+    What is learned all at once has no steps, so it has a partner for each number of them; other arms have one.
+    """
+
+    def fits(other: Arm) -> bool:
+        one_step = arm.is_all_at_once or other.is_all_at_once
+        same_steps = one_step or len(other.step_names) == len(arm.step_names)
+        return other.strategy == strategy and other.settings.objective == arm.settings.objective and same_steps
+
+    found = [other for other in arms if other is not arm and fits(other)]
+    return found if arm.is_all_at_once else found[:1]
+
+
+def _is_worth_testing(arm: Arm, baseline: Arm) -> bool:
+    """Each test makes the others weaker: Finetuning against Simple Rehearsal is the reverse of a test that is made."""
+    return not (baseline.strategy == "simple_rehearsal" and arm.strategy in ("finetuning", "upper_bound"))
+
+
+def _over_equal_seeds(compute: Callable[..., Found], arms: Sequence[Arm], measure: Measure) -> Found | None:
+    """A function of the arms' values at the seeds that all of them have; None where they share none."""
+    values = [arm.values(measure) for arm in arms]
+    common = sorted(set.intersection(*(set(found) for found in values)))
+    return compute(*([found[seed] for seed in common] for found in values)) if common else None
+
+
+def _share(arm: Arm, baseline: Arm, arms: Sequence[Arm], measure: Measure) -> Share | None:
+    tops = _partners(arm, arms, "upper_bound")
+    if baseline.strategy != "finetuning" or not tops or arm.is_all_at_once:
+        return None
+    share = _over_equal_seeds(gap_share, [baseline, arm, tops[0]], measure)
+    return None if share is None or math.isnan(share.value) else share
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
