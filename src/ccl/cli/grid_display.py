@@ -1,0 +1,152 @@
+"""How a grid of runs is shown: a table that fills on a terminal, plain lines otherwise."""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ccl.running.grid import Cell, CellState, Watcher
+
+_MIN_GAIN = 0.01  # of one run: before that much is done, the time left is a guess that nobody should be told
+_OTHER_LINES = 6  # of the terminal beside the table's rows
+_STYLES = {"waiting": "dim", "running": "cyan", "elsewhere": "blue", "complete": "green", "failed": "red"}
+
+States = Mapping[str, CellState]
+
+
+class Pace:
+    """The time left by what has been done since the first look; what was done before that costs nothing more."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, dict[str, float]] | None = None
+
+    def seconds_left(self, states: States, now: float) -> float | None:
+        """None until enough is measured; failed runs take no part."""
+        if self._began is None:
+            self._began = (now, {name: state.share for name, state in states.items()})
+        started, before = self._began
+        counted = {name: state.share for name, state in states.items() if state.state != "failed"}
+        gained = sum(share - before[name] for name, share in counted.items())
+        left = sum(1.0 - share for share in counted.values())
+        return left * (now - started) / gained if gained >= _MIN_GAIN else None
+
+
+def summary(states: States, seconds_left: float | None) -> str:
+    """ "12 of 20 done, 2 running, about 14:20 left"."""
+    found = [state.state for state in states.values()]
+    parts = [f"{found.count('complete')} of {len(found)} done", f"{found.count('running')} running"]
+    parts += [f"{found.count(name)} {name}" for name in ("elsewhere", "failed") if name in found]
+    if seconds_left is not None and not {"complete", "failed"}.issuperset(found):
+        parts.append(f"about {str(timedelta(seconds=round(seconds_left))).removeprefix('0:')} left")
+    return ", ".join(parts)
+
+
+def entry(state: CellState) -> str:
+    """A cell of the table."""
+    if state.state == "complete":
+        return "done" if state.accuracy is None else f"{state.accuracy:.1f}"
+    percent = f"{100 * state.share:.0f} %"
+    return {"waiting": "·", "running": percent, "elsewhere": f"elsewhere {percent}", "failed": "failed"}[state.state]
+
+
+class PlainGrid:
+    """Lines for a log file: one when a run begins, ends or fails, and a summary at most every so many seconds."""
+
+    def __init__(self, console: Console, cells: Sequence[Cell], every: float = 30.0) -> None:
+        self.console, self.every = console, every
+        self._titles = {cell.name: f"{cell.row}, seed {cell.seed}" for cell in cells}
+        self._before: States = {}
+        self._pace = Pace()
+        self._last = time.monotonic()
+
+    def note(self, text: str) -> None:
+        self.console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, states: States) -> None:
+        now = time.monotonic()
+        seconds_left = self._pace.seconds_left(states, now)
+        if not self._before:
+            num_complete = sum(state.state == "complete" for state in states.values())
+            self.note(f"{len(states)} runs, {num_complete} of them complete already")
+        for name, state in states.items():
+            before = self._before.get(name)
+            if before is None or before.state != state.state:
+                self._tell(name, before, state)
+        self._before = dict(states)
+        if now - self._last >= self.every:
+            self._last = now
+            self.note(summary(states, seconds_left))
+
+    def _tell(self, name: str, before: CellState | None, state: CellState) -> None:
+        if state.state == "waiting" or (before is None and state.state == "complete"):
+            return
+        told = {
+            "running": f"goes on at {100 * state.share:.0f} %" if state.share else "begins",
+            "elsewhere": "is run by another process",
+            "complete": "complete" if state.accuracy is None else f"complete, {state.accuracy:.1f} % over all classes",
+            "failed": "failed",
+        }[state.state]
+        self.note(f"{self._titles[name]}: {told}")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class LiveGrid:
+    """A table of rows and seeds that fills before one's eyes, and a line with the time left."""
+
+    def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
+        self.console = console
+        self._rows: dict[str, dict[int, str]] = {}  # row -> seed -> the cell's name
+        for cell in cells:
+            self._rows.setdefault(cell.row, {})[cell.seed] = cell.name
+        self._seeds = list(dict.fromkeys(cell.seed for cell in cells))
+        self._pace = Pace()
+        self._live: Live | None = None
+
+    def note(self, text: str) -> None:
+        self.console.print(Text(f"· {text}"), soft_wrap=True)
+
+    def show(self, states: States) -> None:
+        if self._live is None:
+            self._live = Live(console=self.console, auto_refresh=False)
+            self._live.start()
+        line = summary(states, self._pace.seconds_left(states, time.monotonic()))
+        self._live.update(Group(self.table(states), Text(line)), refresh=True)
+
+    def table(self, states: States) -> Table:
+        """The rows that fit on the terminal, those where something happens first."""
+        table = Table("Run", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="")
+        for seed in self._seeds:
+            table.add_column(Text(f"seed {seed}"), justify="right", no_wrap=True)
+        room = max(1, self.console.height - _OTHER_LINES)
+        kept = set(sorted(self._rows, key=lambda row: self._is_quiet(row, states))[:room])
+        for row, names in self._rows.items():
+            if row in kept:
+                cells = [states[names[seed]] if seed in names else None for seed in self._seeds]
+                table.add_row(Text(row), *[_shown(state) for state in cells])
+        if len(kept) < len(self._rows):
+            table.add_row(Text(f"… and {len(self._rows) - len(kept)} more rows", style="dim"))
+        return table
+
+    def _is_quiet(self, row: str, states: States) -> bool:
+        return {states[name].state for name in self._rows[row].values()} <= {"waiting", "complete"}
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def _shown(state: CellState | None) -> Text:
+    return Text("") if state is None else Text(entry(state), style=_STYLES[state.state])
+
+
+def make_grid_display(console: Console, cells: Sequence[Cell]) -> Watcher:
+    """What suits the place where the output goes."""
+    return LiveGrid(console, cells) if console.is_terminal else PlainGrid(console, cells)

@@ -1,0 +1,50 @@
+"""Several values in one word of the command line: names, numbers with ranges, and the values of a setting."""
+
+import re
+from collections.abc import Sequence
+
+from ccl.errors import UserError
+
+_MAX_NUMBERS = 10_000  # a mistyped range must not fill the memory
+
+
+def names(text: str, option: str) -> list[str]:
+    """ "a,b" as its names, each once; the option is named where there are none."""
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise UserError(f"{option} takes names joined by commas; got {text!r}")
+    return list(dict.fromkeys(found))
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """ "0-5,8" as 0, 1, 2, 3, 4, 5, 8, each once and in the order given."""
+    mistake = UserError(f"{option} takes numbers and ranges such as 0-5 or 0,2,7; got {text!r}")
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,18})(?:-([0-9]{1,18}))?\s*", part)
+        if match is None:
+            raise mistake
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 0 <= last - first < _MAX_NUMBERS:
+            raise mistake
+        found |= dict.fromkeys(range(first, last + 1))
+    return list(found)
+
+
+def assignment_list(text: str) -> tuple[str, list[str]]:
+    """ "key=v1,v2" as the key and its values; commas within brackets belong to a value."""
+    key, _, values = text.partition("=")
+    found = [value.strip() for value in re.split(r",(?![^\[]*\])", values)]
+    if not key.strip() or not all(found):
+        raise UserError(f"--vary takes a setting and its values, such as --vary memory.per_cluster=5,20; got {text!r}")
+    return key.strip(), list(dict.fromkeys(found))
+
+
+def assignment_lists(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Several of these; a key that comes twice is a mistake, as only one of the two would count."""
+    found: dict[str, list[str]] = {}
+    for key, values in map(assignment_list, texts):
+        if key in found:
+            raise UserError(f"--vary names {key} twice; join its values by commas")
+        found[key] = values
+    return found

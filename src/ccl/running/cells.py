@@ -1,0 +1,122 @@
+"""The cells of a grid of runs: which combinations of settings there are, and what the folder of each is called."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from ccl.errors import UserError, did_you_mean
+from ccl.loading import load_settings, setting_names
+from ccl.settings import Settings
+from ccl.strategies import STRATEGIES, TITLES, matters
+
+# The settings that have an axis, and so an option, of their own.
+_AXES = {"strategy": "--strategies", "objective": "--objectives", "steps": "--steps", "seed": "--seeds"}
+_NO_VARIATION: Mapping[str, Sequence[str]] = {}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid."""
+
+    name: str  # of its run folder below the grid's folder
+    row: str  # what a table calls its row, e.g. "CCL, simclr, T = 10"
+    seed: int  # its column
+    settings: Settings
+
+
+def make_cells(
+    preset: str,
+    *,
+    strategies: Sequence[str],
+    objectives: Sequence[str],
+    steps: Sequence[int],
+    seeds: Sequence[int],
+    vary: Mapping[str, Sequence[str]] = _NO_VARIATION,
+    assignments: Sequence[str] = (),
+) -> list[Cell]:
+    """Every combination that is a run of its own, the first seed of everything first; any mistake is told here.
+
+    Objectives and steps may be empty: as the preset says. Names don't depend on what else is in the grid.
+    """
+    own = load_settings(preset, assignments)
+    _refuse_mistakes(strategies, objectives, steps, vary, assignments)
+    cells: dict[str, Cell] = {}
+    cuts: Sequence[int | None] = steps or [None]
+    for seed, num_steps, objective, name in product(seeds, cuts, objectives or [own.objective], strategies):
+        strategy = STRATEGIES[name]
+        if strategy.all_at_once and num_steps != cuts[0]:
+            continue  # it learns the same whichever way the stream is cut
+        fixed = [f"strategy={name}", f"objective={objective}", f"seed={seed}"]
+        fixed += [] if num_steps is None else [f"steps={num_steps}"]
+        # What a strategy ignores stays as the preset has it: one cell for all its values.
+        keys = [key for key in sorted(vary) if matters(key, name, objective)]
+        for values in product(*(vary[key] for key in keys)):
+            varied = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
+            settings = load_settings(preset, [*assignments, *fixed, *varied])
+            row = _row(settings, keys, len(set(objectives)) > 1, len(set(steps)) > 1)
+            _add(cells, Cell(_folder_name(settings, own, keys), row, seed, settings))
+    return list(cells.values())
+
+
+def _refuse_mistakes(
+    strategies: Sequence[str],
+    objectives: Sequence[str],
+    steps: Sequence[int],
+    vary: Mapping[str, Sequence[str]],
+    assignments: Sequence[str],
+) -> None:
+    """What the settings of a single cell can't show: unknown axes, and a setting that is told twice."""
+    told: list[str] = []
+    for name in strategies:
+        if name not in STRATEGIES:
+            told.append(f"unknown strategy {name!r}{did_you_mean(name, STRATEGIES)}")
+    for key in vary:
+        if key in _AXES:
+            told.append(f"--vary {key}: give {_AXES[key]} instead")
+        elif key not in setting_names():
+            told.append(f"--vary: unknown setting {key!r}{did_you_mean(key, setting_names())}")
+    given = {"strategy": True, "seed": True, "objective": bool(objectives), "steps": bool(steps)}
+    for assignment in assignments:
+        key = assignment.partition("=")[0].strip()
+        if given.get(key, False):
+            told.append(f"--set {assignment}: a grid takes it from {_AXES[key]}")
+    if told:
+        raise UserError("\n".join(told))
+
+
+def _folder_name(settings: Settings, own: Settings, keys: Sequence[str]) -> str:
+    """By the values themselves, not by how they were written, so that 0.10 and 0.1 are one folder."""
+    parts = [settings.strategy, settings.objective]
+    parts += [] if settings.steps is None else [f"T{settings.steps}"]
+    parts += [f"seed{settings.seed}"]
+    parts += [f"{key}={_text(settings, key)}" for key in keys if _value(settings, key) != _value(own, key)]
+    return re.sub(r"[^A-Za-z0-9._=-]+", "_", "-".join(parts))
+
+
+def _row(settings: Settings, keys: Sequence[str], with_objective: bool, with_steps: bool) -> str:
+    parts = [TITLES[settings.strategy]]
+    parts += [settings.objective] if with_objective else []
+    parts += [f"T = {settings.steps}"] if with_steps and not STRATEGIES[settings.strategy].all_at_once else []
+    parts += [f"{key} = {_text(settings, key)}" for key in keys]
+    return ", ".join(parts)
+
+
+def _value(settings: Settings, key: str) -> Any:
+    value: Any = settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _text(settings: Settings, key: str) -> str:
+    value = _value(settings, key)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _add(cells: dict[str, Cell], cell: Cell) -> None:
+    known = cells.setdefault(cell.name, cell)
+    if known.settings != cell.settings:
+        raise UserError(f"two runs of this grid would share the folder {cell.name}; put them in grids of their own")

@@ -1,0 +1,207 @@
+"""`ccl compare` with real runs: a grid made, stopped, killed, and made larger."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SMALL = [
+    "--set=dataset=symbols,textures",
+    "--set=data.images_per_class=6",
+    "--set=data.classes=3",
+    "--set=batch_size=6",
+    "--set=encoder.width=4",
+    "--set=memory.per_cluster=2",
+    "--set=threads=1",
+]
+QUICK = [*SMALL, "--set=epochs=1", "--set=probe.after=last"]
+# Some seconds of learning, so that there is a middle to be stopped in.
+LONG = [*SMALL, "--set=epochs=30", "--set=probe.after=never"]
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "ccl", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "160", "CCL_DATA": "/nonexistent"},
+    )
+
+
+def ccl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    process = start(*arguments)
+    out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def state(folder: Path) -> dict[str, object]:
+    path = folder / "status.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def content(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Of the run folders below; the tables and the page over all of them are written anew each time."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.parent != folder]
+    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def wait_for_epoch(folder: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if "epoch" in state(folder):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{folder} never began to learn: {process.communicate()}")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Two strategies, two seeds, two at once."""
+    out = tmp_path_factory.mktemp("compare") / "ein Gitter ü"
+    command = ["compare", "demo", *QUICK, "--strategies", "finetuning,ccl", "--seeds", "0-1", "--jobs", "2"]
+    return out, ccl(*command, "--out", out)
+
+
+def test_a_grid_ends_with_complete_runs_tables_and_a_page(made: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    out, answer = made
+    assert answer.returncode == 0, answer.stderr
+    names = [f"{strategy}-moco_v2-seed{seed}" for strategy in ("finetuning", "ccl") for seed in (0, 1)]
+    assert [state(out / name)["state"] for name in names] == ["complete"] * 4
+    assert answer.stdout.count(": begins") == 4
+    assert answer.stdout.count(": complete, ") == 4
+    assert f"the page to look at: {out / 'report.html'}" in answer.stdout
+    assert (out / "report.html").stat().st_size > 10_000
+    table = (out / "report.md").read_text()
+    assert "Finetuning" in table
+    assert "CCL" in table
+    assert "after step 2: all classes" in (out / "logs" / "ccl-moco_v2-seed1.txt").read_text()
+
+
+def test_the_same_command_again_touches_no_run(made: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    out, _ = made
+    before = content(out)
+    answer = ccl("compare", "demo", *QUICK, "--strategies", "finetuning,ccl", "--seeds", "0-1", "--out", out)
+    assert answer.returncode == 0, answer.stderr
+    assert "4 runs, 4 of them complete already" in answer.stdout
+    assert "begins" not in answer.stdout
+    assert content(out) == before
+
+
+def test_a_larger_grid_takes_over_and_a_failing_run_stops_no_other(
+    made: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    out, _ = made
+    before = content(out)
+    stranger = out / "simple_rehearsal-moco_v2-seed0"
+    stranger.mkdir()
+    (stranger / "thesis.txt").write_text("mine")
+    answer = ccl("compare", "demo", *QUICK, "--strategies", "simple_rehearsal,ccl", "--seeds", "0", "--out", out)
+    assert answer.returncode == 1
+    assert "Simple Rehearsal, seed 0 failed: exit code 2" in answer.stderr
+    assert "is no run folder and not empty" in answer.stderr
+    assert f"its whole output: {out / 'logs' / stranger.name}.txt" in answer.stderr
+    assert "1 of 2 runs failed" in answer.stderr
+    assert "the page to look at" in answer.stdout
+    assert "Simple Rehearsal" not in (out / "report.md").read_text()
+    assert [path.name for path in stranger.iterdir()] == ["thesis.txt"]
+    after = content(out)
+    assert {name: after[name] for name in before} == before
+
+
+def test_a_grid_with_other_settings_is_refused_before_anything_starts(
+    made: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    out, _ = made
+    before = content(out)
+    answer = ccl("compare", "demo", *QUICK, "--set=temperature=0.3", "--strategies=ccl", "--seeds=0-2", "--out", out)
+    assert answer.returncode == 2
+    assert answer.stderr.count("temperature: 0.1 -> 0.3") == 2
+    assert len(answer.stderr.splitlines()) == 2
+    assert content(out) == before
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that a stopped and a killed grid must come to, bit for bit."""
+    out = tmp_path_factory.mktemp("unbroken") / "run"
+    answer = ccl("run", "demo", *LONG, "--out", out)
+    assert answer.returncode == 0, answer.stderr
+    return out
+
+
+def assert_same_bits(run: Path, expected: Path) -> None:
+    assert (run / "encoder.safetensors").read_bytes() == (expected / "encoder.safetensors").read_bytes()
+    images = sorted(path.name for path in (expected / "memory").iterdir())
+    assert sorted(path.name for path in (run / "memory").iterdir()) == images
+    assert all((run / "memory" / name).read_bytes() == (expected / "memory" / name).read_bytes() for name in images)
+
+
+def test_a_stopped_grid_goes_on_to_the_same_bits(tmp_path: Path, unbroken: Path) -> None:
+    out = tmp_path / "grid"
+    command = ["compare", "demo", *LONG, "--strategies", "ccl", "--seeds", "0", "--out", out]
+    process = start(*command)
+    run = out / "ccl-moco_v2-seed0"
+    wait_for_epoch(run, process)
+    process.terminate()
+    told, error = process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert "runs under way save their state and end: 1" in told
+    assert "stopped by SIGTERM; its state is saved, the same command goes on" in error
+    assert state(run)["state"] == "stopped"
+    answer = ccl(*command)
+    assert answer.returncode == 0, answer.stderr
+    assert "going on at step" in (out / "logs" / f"{run.name}.txt").read_text()
+    assert_same_bits(run, unbroken)
+
+
+def test_the_children_of_a_killed_parent_are_adopted(tmp_path: Path, unbroken: Path) -> None:
+    out = tmp_path / "grid"
+    command = ["compare", "demo", *LONG, "--strategies", "ccl", "--seeds", "0", "--out", out]
+    process = start(*command)
+    run = out / "ccl-moco_v2-seed0"
+    wait_for_epoch(run, process)
+    process.kill()
+    orphan = int(str(state(run)["pid"]))
+    os.kill(orphan, signal.SIGSTOP)  # or it might be done before the second parent looks
+    try:
+        second = start(*command)
+        assert second.stdout is not None
+        told = [second.stdout.readline() for _ in range(2)]
+    finally:
+        os.kill(orphan, signal.SIGCONT)
+    rest, error = second.communicate(timeout=60)
+    assert second.returncode == 0, error
+    assert told[1] == "· CCL, seed 0: is run by another process\n"
+    assert "begins" not in rest
+    assert state(run)["pid"] == orphan
+    process.communicate()
+    assert_same_bits(run, unbroken)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["demos"], "no preset and no file 'demos'; did you mean 'demo'?"),
+        (["demo", "--strategies=ccl,finetunning"], "unknown strategy 'finetunning'; did you mean 'finetuning'?"),
+        (["demo", "--seeds=0..5"], "--seeds takes numbers and ranges such as 0-5 or 0,2,7; got '0..5'"),
+        (["demo", "--set=epoch=3"], "unknown setting 'epoch'; did you mean 'epochs'?"),
+        (["demo", "--vary=epochs"], "--vary takes a setting and its values"),
+        (["demo", "--vary=epochs=3,x"], "epochs: "),
+    ],
+)
+def test_mistakes_get_one_line_and_leave_nothing(tmp_path: Path, arguments: list[str], told: str) -> None:
+    answer = ccl("compare", *arguments, "--out", tmp_path / "grid")
+    assert answer.returncode == 2
+    assert told in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
+    assert not (tmp_path / "grid").exists()
+
+
+def test_help_has_an_example() -> None:
+    assert "Example: ccl compare" in ccl("compare", "--help").stdout
