@@ -2,8 +2,11 @@
 
 import typer
 
+from ccl.cli.compare import compare
 from ccl.cli.demo import demo
 from ccl.cli.doctor import doctor
+from ccl.cli.report import report
+from ccl.cli.reproduce import reproduce
 from ccl.cli.run import run
 from ccl.cli.selftest import selftest
 from ccl.cli.verify import verify
@@ -37,6 +40,9 @@ def _options(
 
 app.command()(demo)
 app.command()(run)
+app.command()(compare)
+app.command()(reproduce)
+app.command()(report)
 app.command()(verify)
 app.command()(selftest)
 app.command()(doctor)

@@ -1,0 +1,38 @@
+"""`ccl report`: tables and a page over any runs."""
+
+from pathlib import Path
+
+import typer
+
+
+def report(
+    folders: list[Path] = typer.Argument(metavar="DIR…", help="Run folders, or folders with run folders below them."),
+    out: Path | None = typer.Option(None, "--out", "-o", help="Where the files go; else the first DIR."),
+    name: str = typer.Option("report", "--name", help="What the files are called."),
+    title: str | None = typer.Option(None, "--title", help="The headline of the page."),
+) -> None:
+    """Write tables (Markdown, CSV, LaTeX) and one self-contained page of runs, with statistics over their seeds.
+
+    Runs that differ in their seed only are averaged; whatever else they differ in is said. Runs that are not complete
+    are shown and named. The page needs no network: mail it, or put it on any server.
+
+    Example: ccl report runs/table1 --name table1 --out docs
+    """
+    from ccl.folder import find_runs
+
+    found = find_runs(folders)
+
+    from rich.console import Console
+
+    from ccl.report import read_run
+    from ccl.report.outcome import write_outcome
+    from ccl.report.tables import to_rich
+    from ccl.strategies import STRATEGIES
+
+    console = Console()
+    target = out or folders[0]
+    order = list(STRATEGIES)
+    records = sorted(map(read_run, found), key=lambda record: order.index(record.settings.strategy))
+    for table in write_outcome(records, target, title or f"{len(records)} runs", name=name):
+        console.print(to_rich(table, console.width))
+    console.print(f"· the page to look at: {target / name}.html", markup=False, highlight=False, soft_wrap=True)
