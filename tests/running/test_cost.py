@@ -3,7 +3,8 @@
 import pytest
 
 from ccl.loading import load_settings
-from ccl.running.cost import ASSUMED_GPU_RATE, Cost, clock, estimate, forward_operations, in_words, step_sizes
+from ccl.running.cost import Cost, estimate, forward_operations, step_sizes
+from ccl.running.rates import ASSUMED_GPU_RATE, clock, in_words, measured_rate, sheet
 
 
 def test_images_are_counted_with_the_memory_of_earlier_steps() -> None:
@@ -45,12 +46,49 @@ def test_sizes_are_known_by_name_or_counted() -> None:
     assert step_sizes(counted) == ([21, 70], [3, 10])
 
 
+def test_networks_are_counted_with_their_copies() -> None:
+    """ResNet-18 of the CIFAR stem: 11,168,832 of the backbone, an MLP head of 512·512 + 512 + 512·128 + 128."""
+    parameters = 11_168_832 + 512 * 512 + 512 + 512 * 128 + 128
+
+    def cost(*changes: str) -> Cost:
+        return estimate(load_settings("cifar100", ["strategy=finetuning", *changes]), [10_000] * 5, [20] * 5)
+
+    plain, whole, simclr = cost(), cost("strategy=ccl"), cost("objective=simclr")
+    assert plain.parameters == parameters
+    queue = 4096 * 128
+    assert plain.network_bytes == 4 * (2 * parameters + queue) + 8 * parameters  # student, keys; gradient, momentum
+    assert whole.network_bytes - plain.network_bytes == 4 * (parameters + 128 * 128)  # teacher, extra sample queue
+    assert simclr.network_bytes == 4 * parameters + 8 * parameters
+    assert simclr.activation_bytes == 2 * plain.activation_bytes
+    assert plain.num_updates == 5 * 200 * 20  # 10,000 ÷ 512, rounded up
+
+
+def test_reading_counts_probes_and_selection() -> None:
+    plain = load_settings("cifar100", ["strategy=finetuning", "probe.after=never"])
+    assert estimate(plain, [100] * 5, [2] * 5).num_read == 0
+    chosen = load_settings("cifar100", ["strategy=ccl", "probe.after=last"])
+    assert estimate(chosen, [100] * 5, [2] * 5).num_read == 500 * 7 + 2 * 600
+    cost = estimate(chosen, [100] * 5, [2] * 5)
+    assert cost.passes == pytest.approx(cost.operations / cost.operations_per_image + cost.num_read / 4)
+
+
+def test_a_rate_is_measured_with_views_for_every_objective() -> None:
+    for objective in ("moco_v2", "simclr", "insdisc"):
+        settings = load_settings("demo", [f"objective={objective}", "batch_size=16"])
+        assert 10 < measured_rate(settings, seconds=0.05) < 1e6
+
+
 def test_the_words() -> None:
-    costs = [Cost(3_000_000, ASSUMED_GPU_RATE * 3600)] * 2
-    assert in_words(costs, None).startswith("2 runs, 6.0 million image passes, ")
-    assert "about 2.0 hours on one GPU" in in_words(costs, None)
-    assert "about 100 minutes" not in in_words(costs, 1000.0)
-    assert "about 1.7 hours of training on one process here" in in_words(costs, 1000.0)
+    settings = load_settings("cifar100-mini", ["strategy=finetuning"])
+    cost = estimate(settings, [2000] * 5, [4] * 5)
+    assert in_words([cost] * 2, None).startswith("2 runs, 2.0 million image passes, ")
+    hours = cost.operations / ASSUMED_GPU_RATE
+    assert f"about {clock(hours)} on one GPU" in in_words([cost], None)
+    assert f"about {clock(cost.passes / 1000)} in one process here (1,000 images/s)" in in_words([cost], 1000.0)
+    terms = dict(sheet(settings, cost, 1000.0))
+    assert terms["training"].startswith("1.00 million image passes in 8,000 updates")
+    assert terms["time here"].startswith(f"about {clock(cost.passes / 1000)}")
+    assert "time here" not in dict(sheet(settings, cost, None))
     assert [clock(value) for value in (45, 600, 7200, 864_000)] == [
         "45 seconds",
         "10 minutes",

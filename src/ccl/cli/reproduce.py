@@ -80,7 +80,8 @@ def _tell_cost(cells: "list[Cell]", out: Path, scale: str, yes: bool) -> None:
 
     from ccl.errors import UserError
     from ccl.folder import is_finished
-    from ccl.running.cost import estimate, in_words, measured_rate, step_sizes
+    from ccl.running.cost import estimate, step_sizes
+    from ccl.running.rates import in_words, measured_rate
 
     left = [cell for cell in cells if not is_finished(cell.settings, out / cell.name)]
     if not left:

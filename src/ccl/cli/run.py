@@ -1,18 +1,23 @@
 """`ccl run`: one stream."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from ccl.settings import Settings
 
 
 def run(
     preset: str = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file."),
-    out: Path = typer.Option(..., "--out", "-o", help="The run folder to make, or to go on with."),
+    out: Path | None = typer.Option(None, "--out", "-o", help="The run folder to make, or to go on with."),
     assignments: list[str] = typer.Option(
         [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
     ),
     data_root: str | None = typer.Option(None, "--data-root", help="Where data lies; else CCL_DATA, else ./data."),
     download: bool = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only say what the run would cost; writes nothing."),
 ) -> None:
     """Learn one stream and leave everything in a run folder; the same command again goes on where it stopped.
 
@@ -20,6 +25,7 @@ def run(
 
     Example: ccl run cifar100-mini --data-root DATA --set strategy=finetuning --set seed=1 --out runs/finetuning-1
     """
+    from ccl.errors import UserError
     from ccl.folder import is_finished
     from ccl.loading import load_settings
 
@@ -28,6 +34,11 @@ def run(
     if download:
         assignments = [*assignments, "data.download=true"]
     settings = load_settings(preset, assignments)
+    if dry_run:
+        _tell_cost(settings)
+        return
+    if out is None:
+        raise UserError("--out DIR is missing: the run folder to make, or to go on with")
     if is_finished(settings, out):
         typer.echo(f"{out} holds this run already, complete; nothing to do")
         return
@@ -44,3 +55,19 @@ def run(
     write_page([record], tables, out / "report.html", f"{settings.strategy} on {record.protocol['dataset']}")
     display.console.print(to_rich(tables[0], display.console.width))
     display.note(f"the page to look at: {out / 'report.html'}")
+
+
+def _tell_cost(settings: "Settings") -> None:
+    """The estimate for these settings, with a rate measured on this machine unless a GPU would do the work."""
+    import torch
+
+    from ccl.running.build import build_device
+    from ccl.running.cost import estimate, step_sizes
+    from ccl.running.rates import measured_rate, sheet
+
+    device = build_device(settings)
+    cost = estimate(settings, *step_sizes(settings))
+    rate = measured_rate(settings) if device.type == "cpu" else None
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    for term, words in [("device", where), *sheet(settings, cost, rate)]:
+        typer.echo(f"{term:<18} {words}")

@@ -1,33 +1,47 @@
-"""What a run will cost, before it begins: images to learn from, operations, and hours at a measured or assumed rate."""
+"""What a run will cost, before it begins: passes, operations, memory, disk, network (docs/scaling.md)."""
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ccl.encoders import make_encoder
-from ccl.running.build import DEFAULT_STEPS, build_learner, build_recipe, build_stream
+from ccl.encoders import Encoder, make_encoder
+from ccl.running.build import DEFAULT_STEPS, build_recipe, build_stream
 from ccl.settings import Settings
-from ccl.strategies import DISTILLATION, STRATEGIES
-from ccl.views import ViewBatch
+from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES, VIEW_VARIANCE
 
-ASSUMED_GPU_RATE = (
-    20e12  # operations a second that one recent data-centre GPU sustains on such convolutions; not measured
-)
-# Of sets too large to be counted for an estimate: images of a class.
+# Of sets too large to be counted for an estimate: images of a class, and classes.
 _IMAGES_PER_CLASS = {"cifar10": 5000.0, "cifar100": 500.0, "imagenet-sub": 1281.167, "imagenet-full": 1281.167}
 _NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet-sub": 100, "imagenet-full": 1000}
+_TEST_SHARE = 0.2  # test images for each training image, where nobody has counted them: as in CIFAR
+_FLOAT = 4  # bytes
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one run."""
+    """Of one run, by counting alone: no machine is asked."""
 
-    num_images: int  # passed through training, an image counts once per epoch
+    num_images: int  # passed through training; an image counts once per epoch
+    num_updates: int
     operations: float  # of training: multiplications and additions of the networks
+    operations_per_image: float  # of an image of the present, in training
+    forward_operations: float  # of one image through the encoder
+    num_read: int  # images read by the frozen encoder, in selections and probes
+    parameters: int  # of the encoder
+    network_bytes: int  # student, copies, gradients, momentum, queues
+    activation_bytes: int  # of one batch in training
+    checkpoint_bytes: int
+    message_bytes: int  # sent by a rank in each update, where there are several
+
+    @property
+    def passes(self) -> float:
+        """All work in units of one image of the present in training: what a measured rate is multiplied with."""
+        reading = self.num_read * self.forward_operations / self.operations_per_image
+        return self.operations / self.operations_per_image + reading
 
 
 def step_sizes(settings: Settings) -> tuple[list[int], list[int]]:
@@ -49,78 +63,88 @@ def _known_sizes(settings: Settings) -> tuple[list[int], list[int]] | None:
 
 
 def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequence[int]) -> Cost:
-    """The cost of training on steps of so many images and classes; some of each cluster are kept for later steps."""
+    """The cost of learning steps of so many images and classes; some images of each cluster are kept for later."""
     strategy = STRATEGIES[settings.strategy]
     sizes = [sum(step_sizes)] if strategy.all_at_once else list(step_sizes)
     kept_each = [settings.memory.per_cluster * (settings.memory.clusters or count) for count in num_classes]
-    forward = forward_operations(settings)
+    encoder, forward = _on_paper(settings), forward_operations(settings)
+    of_present = forward * _forwards(settings.objective)
     has_teacher = DISTILLATION in strategy.retention and settings.weights.distillation > 0
-    num_images, operations, kept = 0, 0.0, 0
+    num_images, num_updates, operations, kept = 0, 0, 0.0, 0
     for size, kept_of_it in zip(sizes, kept_each, strict=False):
-        seen = settings.epochs * (size + kept)
-        num_images += seen
-        operations += seen * forward * _forwards(settings.objective)
+        num_images += settings.epochs * (size + kept)
+        num_updates += settings.epochs * math.ceil((size + kept) / settings.batch_size)
+        operations += settings.epochs * (size + kept) * of_present
         if has_teacher:  # an old image: the plain one through the student, both through the teacher
             operations += settings.epochs * kept * forward * (3 + 2)
         kept += min(kept_of_it, size) if strategy.selection else 0
-    return Cost(num_images, operations)
+    parameters = sum(parameter.numel() for parameter in encoder.parameters())
+    copies = 1 + (settings.objective == "moco_v2") + has_teacher
+    queued = settings.moco_v2.queue_size if settings.objective == "moco_v2" else 0
+    queued += settings.extra_sample_queue.size if EXTRA_SAMPLE_QUEUE in strategy.retention else 0
+    queued += max(sizes) + kept if settings.objective == "insdisc" else 0
+    kept_bytes = _FLOAT * (parameters * copies + queued * settings.encoder.dim)
+    return Cost(
+        num_images=num_images,
+        num_updates=num_updates,
+        operations=operations,
+        operations_per_image=of_present,
+        forward_operations=forward,
+        num_read=_num_read(settings, sum(step_sizes), len(step_sizes), len(sizes)),
+        parameters=parameters,
+        network_bytes=kept_bytes + _FLOAT * parameters * 2,
+        activation_bytes=_activations(settings, encoder) * settings.batch_size * _student_views(settings.objective),
+        checkpoint_bytes=kept_bytes + _FLOAT * parameters,
+        message_bytes=_FLOAT * (parameters + settings.batch_size * settings.encoder.dim),
+    )
+
+
+def _num_read(settings: Settings, num_images: int, num_steps: int, num_arrivals: int) -> int:
+    probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after]
+    read = probes * round(num_images * (1 + _TEST_SHARE))
+    method = settings.memory.selection or STRATEGIES[settings.strategy].selection
+    if method == VIEW_VARIANCE and settings.memory.per_cluster:
+        read += num_images * (1 + settings.memory.num_views)
+    return read
 
 
 def _forwards(objective: str) -> int:
     """Forward passes of an image in one update; a backward pass costs as much as two."""
-    return {"moco_v2": 3 + 1, "simclr": 2 * 3, "insdisc": 3}[objective]
+    return 3 * _student_views(objective) + (objective == "moco_v2")
+
+
+def _student_views(objective: str) -> int:
+    return 2 if objective == "simclr" else 1
+
+
+def _on_paper(settings: Settings) -> Encoder:
+    """The encoder without content: shapes only."""
+    options = settings.encoder
+    with torch.device("meta"):
+        return make_encoder(
+            options.backbone, stem=options.stem, width=options.width, dim=options.dim, head=options.head
+        ).eval()
 
 
 def forward_operations(settings: Settings) -> float:
-    """Operations of one image through the encoder, counted on tensors without content."""
-    options, size = settings.encoder, build_recipe(settings).size
-    with torch.device("meta"):
-        encoder = make_encoder(
-            options.backbone, stem=options.stem, width=options.width, dim=options.dim, head=options.head
-        ).eval()
-        images = torch.empty(1, 3, size, size)
-        with FlopCounterMode(display=False) as counter:
-            encoder(images)
+    """Operations of one image through the encoder."""
+    encoder, size = _on_paper(settings), build_recipe(settings).size
+    with FlopCounterMode(display=False) as counter:
+        encoder(torch.empty(1, 3, size, size, device="meta"))
     return float(counter.get_total_flops())
 
 
-def measured_rate(settings: Settings, seconds: float = 1.0) -> float:
-    """Images a second that this machine's CPU trains on with these settings, without views; takes a few seconds."""
-    learner = build_learner(settings, torch.device("cpu"))
-    size, num_images = build_recipe(settings).size, min(settings.batch_size, 128)
-    images = torch.randn(num_images, 3, size, size)
-    ids = torch.arange(num_images)
-    batch = ViewBatch(ids, ids, tuple(images for _ in range(learner.objective.num_views)), images[:0])
-    learner.begin_step(0, ids, num_images)
-    optimizer = torch.optim.SGD(learner.encoder.parameters(), 0.01)
-    started, count = time.perf_counter(), -1
-    while count < 1 or time.perf_counter() - started < seconds:
-        if count == 0:
-            started = time.perf_counter()
-        losses, lesson = learner.losses(batch, (0, 0))
-        optimizer.zero_grad()
-        torch.autograd.backward(learner.total(losses))
-        optimizer.step()
-        learner.after_update(lesson)
-        count += 1
-    return num_images * count / (time.perf_counter() - started)
+def _activations(settings: Settings, encoder: Encoder) -> int:
+    """Bytes of what one image leaves behind for the backward pass: the outputs of all layers."""
+    found = 0
 
+    def count(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        nonlocal found
+        found += _FLOAT * output.numel()
 
-def in_words(costs: Sequence[Cost], images_per_second: float | None) -> str:
-    """One sentence on several runs together; without a measured rate, hours of an assumed GPU."""
-    num_images, operations = sum(cost.num_images for cost in costs), sum(cost.operations for cost in costs)
-    runs = "1 run" if len(costs) == 1 else f"{len(costs)} runs"
-    told = f"{runs}, {num_images / 1e6:,.1f} million image passes, {operations / 1e15:,.1f} petaFLOP"
-    if images_per_second is not None:
-        return f"{told}: about {clock(num_images / images_per_second)} of training on one process here"
-    hours = operations / ASSUMED_GPU_RATE / 3600
-    return f"{told}: about {hours:,.1f} hours on one GPU that sustains {ASSUMED_GPU_RATE / 1e12:.0f} TFLOP/s (assumed)"
-
-
-def clock(seconds: float) -> str:
-    """A duration as a person says it."""
-    if seconds < 90:
-        return f"{seconds:.0f} seconds"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+    hooks = [part.register_forward_hook(count) for part in encoder.modules() if not list(part.children())]
+    size = build_recipe(settings).size
+    encoder(torch.empty(1, 3, size, size, device="meta"))
+    for hook in hooks:
+        hook.remove()
+    return found
