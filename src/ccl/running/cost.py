@@ -135,14 +135,15 @@ def forward_operations(settings: Settings) -> float:
 
 
 def _activations(settings: Settings, encoder: Encoder) -> int:
-    """Bytes of what one image leaves behind for the backward pass: the outputs of all layers."""
+    """Bytes of what one image leaves behind for the backward pass: the outputs of all layers that are not in place."""
     found = 0
 
     def count(module: nn.Module, inputs: Any, output: Tensor) -> None:
         nonlocal found
         found += _FLOAT * output.numel()
 
-    hooks = [part.register_forward_hook(count) for part in encoder.modules() if not list(part.children())]
+    layers = [part for part in encoder.modules() if not list(part.children()) and not getattr(part, "inplace", False)]
+    hooks = [part.register_forward_hook(count) for part in layers]
     size = build_recipe(settings).size
     encoder(torch.empty(1, 3, size, size, device="meta"))
     for hook in hooks:
