@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from ccl.running.probing import paper_accuracy
+from ccl.running.silence import SilentDisplay
 
 from benchmarks.timing import Row, fastest
 from ccl.encoders.reading import extract
@@ -15,13 +17,11 @@ from ccl.loading import load_settings
 from ccl.memory import group, lowest_scores
 from ccl.running import run
 from ccl.running.build import build_learner, build_selection, build_stream, build_viewer
-from ccl.running.silence import SilentDisplay
-from ccl.running.probing import paper_accuracy
 from ccl.training import remember
 
 
 def probe() -> Iterator[Row]:
-    """Seconds of the paper's protocol ÷ those of the cached one, all classes, and how far their accuracies lie apart."""
+    """Seconds of the paper's protocol ÷ those of the cached one, and how far their accuracies lie apart."""
     settings = load_settings("demo", ["strategy=upper_bound", "epochs=2", "data.images_per_class=40", "threads=1"])
     stream, device = build_stream(settings), torch.device("cpu")
     learner, viewer = build_learner(settings, device), build_viewer(settings, device)

@@ -23,7 +23,7 @@ def start_up() -> Iterator[Row]:
 
 
 def memory() -> Iterator[Row]:
-    """Peak resident memory of a run on all of CIFAR-100 (needs CCL_DATA), in GB: cifar100-mini's network, all classes."""
+    """Peak resident memory of a run on all of CIFAR-100 (needs CCL_DATA), in GB, with cifar100-mini's network."""
     if not (Path(os.environ.get("CCL_DATA", "data")) / "cifar-100-python").is_dir():
         print("memory: left out, CCL_DATA has no cifar-100-python")
         return
@@ -67,5 +67,3 @@ def folder_scan() -> Iterator[Row]:
     seconds, peak = map(float, told)
     yield Row("folder scan: seconds for 1,000,000 files", seconds, 60.0, at_least=False)
     yield Row("folder scan: peak memory (GB)", peak, 1.0, at_least=False)
-
-

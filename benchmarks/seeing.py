@@ -54,7 +54,7 @@ def files() -> Iterator[Row]:
     source = load_dataset("folder:imagenette-tiny", root, images_per_class=5).train
     recipe = RECIPES["moco_imagenet"]
     viewer, positions = Viewer(recipe, 0, num_workers=0), torch.arange(len(source))
-    paths = [path for path in sorted((root / "imagenette-tiny" / "train").rglob("*.JPEG"))[: len(source)]]
+    paths = sorted((root / "imagenette-tiny" / "train").rglob("*.JPEG"))[: len(source)]
 
     def usual() -> None:
         for path in paths:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
+from ccl.running.silence import SilentDisplay
 
 from benchmarks.timing import Row, fastest
 from ccl.data import chain, epoch_batches
@@ -16,7 +17,6 @@ from ccl.loading import load_settings
 from ccl.report import RunLog
 from ccl.running import run
 from ccl.running.build import build_learner, build_stream, build_viewer
-from ccl.running.silence import SilentDisplay
 from ccl.running.saving import RunState
 from ccl.settings import Settings
 from ccl.training import Progress
@@ -105,9 +105,7 @@ def late_steps() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as scratch:
         record = run(settings, Path(scratch) / "run", SilentDisplay())
     epochs = [row for row in record.rows if row["kind"] == "epoch"]
-    first, last = (
-        min(row["seconds"] / row["num_images"] for row in epochs if row["step"] == step) for step in (1, 10)
-    )
+    first, last = (min(row["seconds"] / row["num_images"] for row in epochs if row["step"] == step) for step in (1, 10))
     yield Row("late steps: seconds an image in step 10 ÷ step 1", last / first, 1.10, at_least=False)
 
 

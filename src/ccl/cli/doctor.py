@@ -3,7 +3,6 @@
 import os
 import platform
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,11 +37,20 @@ def _findings() -> Iterator[tuple[str, str]]:
     root = data_root(None)
     found = [name for name in ("cifar-10-batches-py", "cifar-100-python", "imagenet") if (root / name).is_dir()]
     yield "data", f"{root}: {', '.join(found) or 'nothing known; set CCL_DATA or --data-root (the demo needs none)'}"
-    convnet, resnet = _images_per_second("convnet", None), _images_per_second("resnet18", 16)
-    yield "speed", f"MoCo v2 at 16 px, images/s: convnet {convnet:,.0f}, ResNet-18 of width 16 {resnet:,.0f}"
-    # cifar100-mini trains on 5 steps of 2,000 to 2,320 images for 100 epochs.
-    minutes = 5 * 2160 * 100 / resnet / 60
-    yield "advice", f"ccl demo, then ccl run cifar100-mini: about {minutes:.0f} minutes a strategy on this machine"
+    yield from _speed()
+
+
+def _speed() -> Iterator[tuple[str, str]]:
+    """What the two small presets' networks learn a second here, and how long a run would take."""
+    from ccl.loading import load_settings
+    from ccl.running.cost import estimate, step_sizes
+    from ccl.running.rates import clock, measured_rate
+
+    demo, mini = load_settings("demo"), load_settings("cifar100-mini")
+    small, larger = measured_rate(demo, 1.0), measured_rate(mini, 1.0)
+    yield "speed", f"MoCo v2 at 16 px, images/s: convnet {small:,.0f}, ResNet-18 of width 16 {larger:,.0f}"
+    takes = clock(estimate(mini, *step_sizes(mini)).passes / larger)
+    yield "advice", f"ccl demo, then ccl run cifar100-mini: about {takes} a strategy on this machine"
 
 
 def _memory() -> str:
@@ -72,29 +80,3 @@ def _optional(package: str) -> str:
     except Exception as error:  # torchvision beside another torch build fails with RuntimeError
         return f"installed, but does not import: {type(error).__name__} (optional)"
     return f"{getattr(module, '__version__', 'installed')} (optional)"
-
-
-def _images_per_second(backbone: str, width: int | None) -> float:
-    """Measured on one resident batch of 128, after a warm-up, for about a second."""
-    import torch
-
-    from ccl.encoders import make_encoder
-    from ccl.objectives import MoCoV2
-    from ccl.views import ViewBatch
-
-    encoder = make_encoder(backbone, width=width)
-    objective = MoCoV2(encoder, queue_size=512, key_momentum=0.99, temperature=0.1)
-    images = torch.randn(128, 3, 16, 16)
-    batch = ViewBatch(torch.arange(128), torch.arange(128), (images, images), images[:0])
-    optimizer = torch.optim.SGD(encoder.parameters(), 0.01)
-    started, count = time.perf_counter(), -2
-    while count < 1 or time.perf_counter() - started < 1.0:
-        if count == 0:
-            started = time.perf_counter()
-        contrast = objective.contrast((encoder(images),), batch, (0, 0))
-        optimizer.zero_grad()
-        torch.autograd.backward(contrast.loss)
-        optimizer.step()
-        objective.after_update(encoder, contrast, batch.ids)
-        count += 1
-    return 128 * count / (time.perf_counter() - started)

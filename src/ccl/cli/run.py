@@ -21,7 +21,7 @@ def run(
 ) -> None:
     """Learn one stream and leave everything in a run folder; the same command again goes on where it stopped.
 
-    Presets: demo, cifar100, cifar100-mini, imagenet-sub, imagenet-full, authors-code, folder.
+    Presets: demo, cifar100, cifar100-mini, domains-mini, imagenet-sub, imagenet-full, authors-code, folder.
 
     Example: ccl run cifar100-mini --data-root DATA --set strategy=finetuning --set seed=1 --out runs/finetuning-1
     """
