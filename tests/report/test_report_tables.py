@@ -294,4 +294,6 @@ def test_a_narrow_terminal_leaves_out_spare_columns_and_says_so(grid: list[RunRe
     tested = Console(file=io.StringIO(), width=80, record=True)
     tested.print(to_rich(differences(make_arms(grid)), 80))
     assert "…" not in (said := tested.export_text())
+    assert max(map(len, said.splitlines())) <= 80
+    assert "100 to" not in said
     assert "Finetuning" in said

@@ -77,7 +77,7 @@ def comparisons(arms: Sequence[Arm], measure: Measure = measures.all_classes) ->
 
 def differences(arms: Sequence[Arm], measure: Measure = measures.all_classes, what: str = "all classes") -> Table:
     """The comparisons as a table: tested, in words, and with the share of the gap that an arm closes."""
-    columns = ("Strategy", "against", "Seeds", "Difference", "95 % interval", "p", "In words", "Gap closed", "interval")
+    columns = ("Strategy", "against", "Seeds", "Points", "95 % interval", "p", "In words", "Gap closed", "interval")
     return Table(
         f"Paired differences over equal seeds, {what}, in percentage points",
         columns,

@@ -148,7 +148,7 @@ def _fitting(table: Table, width: int) -> list[int]:
     """Places of the columns that fit side by side: the table's spare ones are left out first."""
     shown = list(range(len(table.columns)))
     for column in table.spare:
-        if _FIRST + sum(_width(table, place) for place in shown[1:]) + 2 * len(shown) <= width:
+        if _FIRST + sum(_width(table, place) for place in shown[1:]) + 2 * len(shown) + 2 <= width:
             break
         shown.remove(table.columns.index(column))
     return shown
