@@ -90,10 +90,5 @@ def _tell_cost(cells: "list[Cell]", out: Path, scale: str, yes: bool) -> None:
     costs = [estimate(cell.settings, *step_sizes(cell.settings)) for cell in left]
     rate = None if has_gpu or scale == "paper" else measured_rate(left[0].settings)
     typer.echo(f"· to be run: {in_words(costs, rate)}")
-    if scale == "paper" and not has_gpu:
-        here = in_words(costs, measured_rate(left[0].settings))
-        typer.echo(f"· without a GPU: {here.partition(': ')[2]}")
-        if not yes:
-            raise UserError(
-                "--scale paper is a GPU job and this machine has none; --scale mini runs here, --yes starts"
-            )
+    if scale == "paper" and not has_gpu and not yes:
+        raise UserError("--scale paper is a GPU job and this machine has none; --scale mini runs here, --yes starts")

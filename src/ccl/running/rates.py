@@ -19,11 +19,14 @@ def measured_rate(settings: Settings, seconds: float = 2.0) -> float:
     """Images a second that this machine's CPU learns from, views included, decoding of files not; takes seconds."""
     device = torch.device("cpu")
     learner, viewer = build_learner(settings, device), build_viewer(settings, device)
-    size, count = settings.data.resize or build_recipe(settings).size, 4 * settings.batch_size
+    # Small batches of a large network: its rate hardly depends on them, and one update of 512 would take a minute.
+    groups = settings.encoder.batch_norm_groups
+    num_images = groups * max(1, min(settings.batch_size, 64) // groups)
+    size, count = settings.data.resize or build_recipe(settings).size, 4 * num_images
     source = ArraySource(torch.randint(256, (count, 3, size, size), dtype=torch.uint8))
     learner.begin_step(0, source.ids, count)
     optimizer = torch.optim.SGD(learner.encoder.parameters(), 0.01, momentum=0.9)
-    batches = torch.split(torch.arange(count), settings.batch_size)
+    batches = torch.split(torch.arange(count), num_images)
     started, done = time.perf_counter(), -1
     while done < 1 or time.perf_counter() - started < seconds:
         chosen = [batches[done % len(batches)]]
@@ -36,7 +39,7 @@ def measured_rate(settings: Settings, seconds: float = 2.0) -> float:
         done += 1
         if done == 0:  # the first update warms everything up
             started = time.perf_counter()
-    return settings.batch_size * done / (time.perf_counter() - started)
+    return num_images * done / (time.perf_counter() - started)
 
 
 def in_words(costs: Sequence[Cost], images_per_second: float | None) -> str:
