@@ -5,7 +5,8 @@ each are one process with W groups. Without `torchrun` there is one rank, and ev
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -117,9 +118,11 @@ def _gathered(rows: Tensor, at: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _all_gathered(part: Tensor) -> list[Tensor]:
-    parts = [torch.empty_like(part) for _ in range(size())]
-    dist.all_gather(parts, part.contiguous())
-    return parts
+    message = part.contiguous().to(_device())
+    parts = [torch.empty_like(message) for _ in range(size())]
+    with _talking():
+        dist.all_gather(parts, message)
+    return [found.to(part.device) for found in parts]
 
 
 def _padded(rows: Tensor, length: int) -> Tensor:
@@ -133,8 +136,9 @@ def average(tensors: Sequence[Tensor]) -> None:
     """Replace each tensor by its mean over all ranks, in one message."""
     if size() == 1 or not tensors:
         return
-    flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors])
-    dist.all_reduce(flat)
+    flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors]).to(_device())
+    with _talking():
+        dist.all_reduce(flat)
     flat /= size()
     start = 0
     for tensor in tensors:
@@ -144,27 +148,55 @@ def average(tensors: Sequence[Tensor]) -> None:
 
 def any_of(claim: bool) -> bool:
     """Whether the claim holds on any rank."""
+    return bool(largest(int(claim))[0])
+
+
+def largest(*numbers: int) -> list[int]:
+    """Each number's largest value over the ranks, in one message."""
     if size() == 1:
-        return claim
-    count = torch.tensor(float(claim), device=_device())
-    dist.all_reduce(count)
-    return bool(count > 0)
+        return list(numbers)
+    message = torch.tensor(numbers, device=_device())
+    with _talking():
+        dist.all_reduce(message, dist.ReduceOp.MAX)
+    return [int(number) for number in message.tolist()]
 
 
 def from_first(answer: Callable[[], Answer]) -> Answer:
-    """The first rank's answer, on every rank; the others don't compute one. It must be a plain value or CPU tensor."""
+    """The first rank's answer, on every rank; the others don't compute one. It must be a plain value or CPU tensor.
+
+    A refusal is an answer too: where the first rank raises a UserError, all of them do.
+    """
     if size() == 1:
         return answer()
-    box: list[Any] = [answer() if is_first() else None]
-    dist.broadcast_object_list(box, src=0, device=_device())
+    box: list[Any] = [_answered(answer) if is_first() else None]
+    with _talking():
+        dist.broadcast_object_list(box, src=0, device=_device())
+    if isinstance(box[0], UserError):
+        raise box[0]
     found: Answer = box[0]
     return found
 
 
+def _answered(answer: Callable[[], Answer]) -> Answer | UserError:
+    try:
+        return answer()
+    except UserError as refusal:
+        return refusal
+
+
 def wait() -> None:
     """Until every rank has come here."""
-    if size() > 1:
-        dist.barrier()
+    any_of(False)
+
+
+@contextmanager
+def _talking() -> Iterator[None]:
+    """What a message can fail of is a rank that has ended, whose own words tell why."""
+    try:
+        yield
+    except RuntimeError as error:
+        about = str(error).splitlines()[0]
+        raise ConnectionError(f"rank {rank()} has lost another rank ({about}); the last checkpoint is good") from error
 
 
 def _device() -> torch.device:

@@ -61,7 +61,8 @@ def extract(
         raise ValueError("there are no images to extract features from")
     read = module.features if output == "features" else module
     mine = ranks.share(torch.arange(len(source)))
+    is_shared = 1 < ranks.size() <= len(source)  # fewer images than ranks: everyone reads them all
     with evaluating(module):
-        batches = viewer.plain_batches(source if ranks.size() == 1 else source.subset(mine), batch_size)
+        batches = viewer.plain_batches(source.subset(mine) if is_shared else source, batch_size)
         rows = torch.cat([read(images).float() for images in batches])
-    return ranks.gather(rows, mine).cpu()  # (N, F) or (N, D)
+    return (ranks.gather(rows, mine) if is_shared else rows).cpu()  # (N, F) or (N, D)

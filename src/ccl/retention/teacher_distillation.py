@@ -53,8 +53,8 @@ class TeacherDistillation(nn.Module):
         taught_plain, taught_view = self.teacher(torch.cat([lesson.plain, old_views])).chunk(2)  # (M, D) each
         student_view = lesson.contrast.query[is_old]  # (M, D): already computed for the contrast
         # Similarities are those of the whole batch's old images: each rank computes the loss of all of them.
-        student = tuple(ranks.gather_with_gradient(rows, at) for rows in (lesson.student_plain, student_view))
-        taught = tuple(ranks.gather(rows, at) for rows in (taught_plain, taught_view))
+        student = ranks.gather_with_gradient(lesson.student_plain, at), ranks.gather_with_gradient(student_view, at)
+        taught = ranks.gather(taught_plain, at), ranks.gather(taught_view, at)
         if self.rows == "view":
             student, taught = student[::-1], taught[::-1]
         loss = similarity_distillation(*student, *taught, self.student_temperature, self.teacher_temperature)
