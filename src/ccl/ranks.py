@@ -5,19 +5,23 @@ each are one process with W groups. Without `torchrun` there is one rank, and ev
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from ccl.errors import UserError
 
 Answer = TypeVar("Answer")
 _PATIENCE = timedelta(hours=2)  # of ranks that wait while another reads, selects or fits
+_MEETING = timedelta(minutes=10)  # of ranks that wait for others to start
 
 
 def start(device_type: str) -> None:
@@ -26,9 +30,31 @@ def start(device_type: str) -> None:
         return
     backend = "nccl" if device_type == "cuda" else "gloo"
     try:
-        dist.init_process_group(backend, timeout=_PATIENCE)
+        store, number, count = next(rendezvous("env://", timeout=_MEETING))
+        fresh = _fresh(store, number, count)
+        dist.init_process_group(backend, store=fresh, rank=number, world_size=count, timeout=_PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"the ranks can't find each other by {backend}: {str(error).splitlines()[0]}") from error
+
+
+def _fresh(store: Any, number: int, count: int) -> Any:
+    """A part of the store that no earlier attempt has written to.
+
+    torchrun keeps its store when it restarts ranks (2.13), with the addresses of the dead in it, and who finds those
+    waits in vain. So each rank names itself anew, and all take the part of the first that has read their present name.
+    """
+    name, deadline = uuid4().hex, time.monotonic() + _MEETING.total_seconds()
+    store.set(f"ccl/{number}", name)
+    while time.monotonic() < deadline:
+        if number == 0:
+            store.set("ccl/all", " ".join([name, *(store.get(f"ccl/{other}").decode() for other in range(1, count))]))
+            if store.add(f"{name}/met", 0) == count - 1:
+                return dist.PrefixStore(name, store)  # type: ignore[attr-defined]
+        elif name in (names := store.get("ccl/all").decode().split()):
+            store.add(f"{names[0]}/met", 1)
+            return dist.PrefixStore(names[0], store)  # type: ignore[attr-defined]
+        time.sleep(0.01)
+    raise RuntimeError(f"rank {number} waited for the others for {_MEETING}")
 
 
 def stop() -> None:
