@@ -9,8 +9,10 @@ from tiny import learn, tiny_settings
 from torch import Tensor
 
 from ccl import ranks
+from ccl.encoders.reading import extract
 from ccl.errors import UserError
-from ccl.running.build import Stream, build_learner, build_stream
+from ccl.evaluation import fit_paper
+from ccl.running.build import Stream, build_learner, build_stream, build_viewer
 from ccl.strategies import STRATEGIES
 from ccl.views import ViewBatch
 
@@ -108,6 +110,16 @@ def images_met(*assignments: str) -> dict[tuple[int, int], list[int]]:
     return dict(met)
 
 
+def readings() -> dict[str, Tensor]:
+    """Features of one image, which not every rank can have a share of, and of several; the paper's probe on these."""
+    settings = tiny_settings("encoder.batch_norm_groups=6")
+    source = build_stream(settings).arrivals[0]
+    encoder, viewer = build_learner(settings, torch.device("cpu")).encoder, build_viewer(settings, torch.device("cpu"))
+    found = {str(count): extract(encoder, source.subset(torch.arange(count)), viewer) for count in (1, 5, 7)}
+    labels = torch.arange(len(source)) % 3
+    return found | {"probe": fit_paper(encoder, source, labels, viewer, epochs=2, learning_rate=1.0).weights}
+
+
 def all_tasks(combinations: Sequence[tuple[str, ...]], groups: str) -> dict[str, Any]:
     """Everything in one go, as starting processes takes longer than most of it."""
     count = 2 * ranks.size()
@@ -115,6 +127,7 @@ def all_tasks(combinations: Sequence[tuple[str, ...]], groups: str) -> dict[str,
         "gathered": gather_all(count),
         "gradients": [gradient(count, is_uneven) for is_uneven in (False, True)],
         "agreed": agreements(),
+        "read": readings(),
         "met": images_met("strategy=ccl", groups),
         "learned": learn_all(combinations),
     }

@@ -1,15 +1,20 @@
 """Several processes are one learner: what travels between them, and that two ranks equal one process of two groups."""
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
 import pytest
 import rank_tasks
 import torch
+import torch.distributed as dist
 from in_ranks import in_ranks
 from tiny import tiny_settings
 
+from ccl import ranks
 from ccl.errors import UserError
 from ccl.running.build import build_device, build_learner, build_stream
 from ccl.strategies import STRATEGIES
@@ -35,7 +40,7 @@ VARIANTS = [
 THREE = [("encoder.batch_norm_groups=3", "strategy=ccl", f"objective={name}") for name in OBJECTIVES]
 TASKS = {2: [*COMBINATIONS, *VARIANTS], 3: THREE}
 CASES = [(num_ranks, number) for num_ranks, tasks in TASKS.items() for number in range(len(tasks))]
-pytestmark = pytest.mark.timeout(280)
+pytestmark = [pytest.mark.timeout(280), pytest.mark.xdist_group("ranks")]
 
 
 @cache
@@ -136,6 +141,29 @@ def test_ranks_agree(num_ranks: int, spread: Spread) -> None:
         assert found["from first"]["rank"] == 0
         assert found["from first"]["rows"].tolist() == [0, 1, 2]
         assert found["refusal"] == "refused: no"
+
+
+@pytest.mark.parametrize("num_ranks", TASKS)
+def test_readings_and_probes_are_those_of_one_process(num_ranks: int, spread: Spread) -> None:
+    expected = rank_tasks.readings()
+    for rank in spread(num_ranks):
+        for name, value in expected.items():
+            torch.testing.assert_close(rank["read"][name], value)
+
+
+def test_a_restart_does_not_take_up_what_dead_ranks_have_written() -> None:
+    """torchrun's store outlives them: the second rank's old name is there, and the first's old list of names."""
+    store = dist.HashStore()
+    store.set("ccl/1", "dead")
+    store.set("ccl/all", "gone dead")
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(ranks._fresh, store, 0, 2)
+        time.sleep(0.2)  # the first now reads a name of the dead
+        assert not first.done()
+        second = threads.submit(ranks._fresh, store, 1, 2)
+        first.result(timeout=10).set("key", "value")
+        second.result(timeout=10).set_timeout(timedelta(seconds=1))
+        assert second.result().get("key") == b"value"
 
 
 @pytest.mark.parametrize(("groups", "count", "advice"), [(1, 2, 2), (4, 3, 6), (8, 16, 16)])
