@@ -3,10 +3,11 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,8 @@ def command(folder: Path, num_ranks: int, *options: str, settings: tuple[str, ..
     return [sys.executable, *(launcher if num_ranks > 1 else []), *run]
 
 
-def start(words: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(words: list[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
 def finish(process: subprocess.Popen[str], seconds: float = HANG) -> str:
@@ -194,6 +195,46 @@ def test_a_rank_that_fails_is_heard_and_ends_the_others(tmp_path: Path) -> None:
     assert "this is a fault of ccl" not in told
     assert status(tmp_path / "run")["state"] in ("stopped", "failed")
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
+
+
+STAND_INS = {
+    # Both machines are this one: a torchrun for each, and a signal goes to both.
+    "srun": '"$@" & A=$!; "$@" & B=$!; trap "kill -TERM $A $B" TERM; wait; wait',
+    "scontrol": 'if [ "$1" = show ]; then echo localhost; else echo "requeued job $2"; fi',
+}
+
+
+def test_the_slurm_script_starts_two_machines_stops_in_time_and_asks_to_go_on(tmp_path: Path) -> None:
+    for name, body in STAND_INS.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    folder = tmp_path / "run"
+    environment = os.environ | {
+        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OUT": str(folder),
+        "PRESET": "demo",
+        "PORT": str(free_port()),
+        "SLURM_JOB_NODELIST": "both",
+        "SLURM_NNODES": "2",
+        "SLURM_GPUS_PER_NODE": "1",
+        "SLURM_CPUS_PER_TASK": "1",
+        "SLURM_JOB_ID": "77",
+    }
+    assignments = [word for assignment in SMALL for word in ("--set", assignment)]
+    script = Path(__file__).parents[2] / "examples" / "slurm.sh"
+    process = start(["bash", str(script), *assignments], environment)
+    wait_until(folder, process, is_learning(1, 2))
+    process.send_signal(signal.SIGTERM)
+    told = finish(process, 60)
+    assert "requeued job 77" in told, told
+    assert status(folder)["state"] == "stopped"
+    assert json.loads((folder / "protocol.json").read_text())["world_size"] == 2
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def test_what_cannot_work_is_refused_once_in_one_line(tmp_path: Path) -> None:
