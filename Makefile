@@ -23,10 +23,10 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n $(JOBS) -m "not slow"
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow"
 
 test-slow: setup
-	$(BIN)/pytest -n $(JOBS) -m slow
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m slow
 
 bench: setup
 	$(BIN)/python -m benchmarks

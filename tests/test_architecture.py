@@ -12,7 +12,8 @@ PACKAGE = ROOT / "src" / "ccl"
 
 # Upstream first. A module may import from its own layer and from those before it.
 LAYERS = [
-    ["seeding", "errors", "strategies"],
+    ["errors"],
+    ["seeding", "strategies", "ranks"],
     ["settings"],
     ["loading"],
     ["folder"],

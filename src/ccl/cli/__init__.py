@@ -2,11 +2,14 @@
 
 import os
 import sys
+import time
 import traceback
 
 # Threads that wait spin for a moment only, then sleep. By default they spin for milliseconds, and beside two
 # busy processes two threads were 35 times slower than one. Must stand before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
+_TURN = 3.0  # seconds
 
 
 def main() -> None:
@@ -17,24 +20,38 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        for line in str(error).splitlines():
-            print(f"ccl: {line}", file=sys.stderr)
+        _say(*str(error).splitlines())
         sys.exit(2)
     except StoppedError as stopped:
-        print(f"ccl: {stopped}; its state is saved, the same command goes on", file=sys.stderr)
+        if _rank() == 0:
+            _say(f"{stopped}; its state is saved, the same command goes on")
         sys.exit(stopped.exit_code)
     except KeyboardInterrupt:
-        print("ccl: stopped", file=sys.stderr)
+        _say("stopped")
         sys.exit(130)
     except ArithmeticError as error:
-        print(f"ccl: {error}", file=sys.stderr)
+        _say(str(error))
         sys.exit(1)
     except BrokenPipeError:
         sys.exit(1)
     except OSError as error:  # a full disk, a folder that vanished: not a fault of the program
-        print(f"ccl: {error}", file=sys.stderr)
+        _say(str(error))
         sys.exit(1)
     except Exception:
         traceback.print_exc()
         print("ccl: this is a fault of ccl, not yours; please report it with the lines above", file=sys.stderr)
         sys.exit(1)
+
+
+def _rank() -> int:
+    """Which of the processes that torchrun started this is; `ccl.ranks` knows too, and takes seconds to import."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def _say(*lines: str) -> None:
+    """Last words. What all ranks would say the first says: it ends, and torchrun the others before their turn."""
+    rank = _rank()
+    if rank > 0:
+        time.sleep(_TURN)
+    for line in lines:
+        print(f"ccl: {f'rank {rank}: ' if rank else ''}{line}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """`ccl run`: one stream."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ def run(
 
     Presets: demo, cifar100, cifar100-mini, domains-mini, imagenet-sub, imagenet-full, authors-code, folder.
 
+    Several processes: torchrun --nproc-per-node 2 -m ccl run … (docs/distributed.md).
+
     Example: ccl run cifar100-mini --data-root DATA --set strategy=finetuning --set seed=1 --out runs/finetuning-1
     """
     from ccl.errors import UserError
@@ -39,18 +42,25 @@ def run(
         return
     if out is None:
         raise UserError("--out DIR is missing: the run folder to make, or to go on with")
-    if is_finished(settings, out):
+    is_alone = "RANK" not in os.environ  # ranks ask the first, lest one leaves while the others wait for it
+    if is_alone and is_finished(settings, out):
         typer.echo(f"{out} holds this run already, complete; nothing to do")
         return
 
-    from ccl import running  # after the settings: a typo is told in a moment, torch takes seconds
+    from ccl import ranks, running  # after the settings: a typo is told in a moment, torch takes seconds
     from ccl.cli.display import make_display
     from ccl.report.outcome import make_tables
     from ccl.report.page import write_page
     from ccl.report.tables import to_rich
+    from ccl.running.build import build_device
 
+    ranks.start(build_device(settings).type)
     display = make_display()
     record = running.run(settings, out, display)
+    is_first = ranks.is_first()
+    ranks.stop()
+    if not is_first:
+        return
     tables = make_tables([record])
     write_page([record], tables, out / "report.html", f"{settings.strategy} on {record.protocol['dataset']}")
     display.console.print(to_rich(tables[0], display.console.width))

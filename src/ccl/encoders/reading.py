@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from ccl import ranks
 from ccl.data.sources import ImageSource
 
 Output = Literal["features", "embeddings"]
@@ -50,12 +51,18 @@ def evaluating(module: Encoder) -> Iterator[None]:
 def extract(
     module: Encoder, source: ImageSource, viewer: PlainViewer, batch_size: int = 512, output: Output = "features"
 ) -> Tensor:
-    """Rows (N, F) or (N, D) in the source's order, float32 on the CPU; the source may not be empty."""
+    """Rows (N, F) or (N, D) in the source's order, float32 on the CPU; the source may not be empty.
+
+    Each rank reads its share, and all get all rows.
+    """
     if output not in ("features", "embeddings"):
         raise ValueError(f'output must be "features" or "embeddings", got {output!r}')
     if not len(source):
         raise ValueError("there are no images to extract features from")
     read = module.features if output == "features" else module
+    mine = ranks.share(torch.arange(len(source)))
+    is_shared = 1 < ranks.size() <= len(source)  # fewer images than ranks: everyone reads them all
     with evaluating(module):
-        rows = [read(images).float().cpu() for images in viewer.plain_batches(source, batch_size)]
-    return torch.cat(rows)  # (N, F) or (N, D)
+        batches = viewer.plain_batches(source.subset(mine) if is_shared else source, batch_size)
+        rows = torch.cat([read(images).float() for images in batches])
+    return (ranks.gather(rows, mine) if is_shared else rows).cpu()  # (N, F) or (N, D)

@@ -1,5 +1,8 @@
 """Batch norm in groups: one device plays several, so that a query and its key can't recognise each other."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -8,19 +11,21 @@ from torch import Tensor, nn
 class SplitBatchNorm2d(nn.BatchNorm2d):
     """Batch norm whose statistics in training are those of `num_groups` groups; image n is in group n mod num_groups.
 
+    `places` says for each row which image of the batch it shows, where that is not its own number (see `placed`).
     Running statistics are shared: they follow the mean over the groups, so that evaluation is plain batch norm.
     """
 
     def __init__(self, num_features: int, num_groups: int = 1) -> None:
         super().__init__(num_features)
         self.num_groups = num_groups
+        self.places: Tensor | None = None  # (rows,)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
         if not self.training or self.num_groups == 1:
             return super().forward(input)
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
-        if len(input) % self.num_groups == 0:
+        if self.places is None and len(input) % self.num_groups == 0:
             return self._grouped(input)
         return self._one_by_one(input)
 
@@ -38,11 +43,13 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
         """Unequal groups, as when a few plain old images ride along: the same statistics, a call for each group."""
         output = torch.empty_like(images)
         groups = min(self.num_groups, len(images))
+        places = torch.arange(len(images), device=images.device) if self.places is None else self.places
         mean, var = self._repeated(groups)
         channels = self.num_features
         for group in range(groups):
             part = slice(group * channels, (group + 1) * channels)
-            output[group::groups] = self._normalise(images[group::groups], mean[part], var[part], 1)
+            rows = torch.nonzero(places % groups == group).flatten()
+            output[rows] = self._normalise(images[rows], mean[part], var[part], 1)
         self._share(mean, var)
         return output
 
@@ -66,3 +73,16 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
 def norm(num_features: int, num_groups: int) -> nn.BatchNorm2d:
     """Plain batch norm for one group, so that an unsplit network is torch's own."""
     return nn.BatchNorm2d(num_features) if num_groups == 1 else SplitBatchNorm2d(num_features, num_groups)
+
+
+@contextmanager
+def placed(network: nn.Module, places: Tensor | None) -> Iterator[None]:
+    """Inside, row i of a batch shows image places[i], (rows,), and is in that image's group; None: its own number's."""
+    norms = [part for part in network.modules() if isinstance(part, SplitBatchNorm2d)]
+    for part in norms:
+        part.places = places
+    try:
+        yield
+    finally:
+        for part in norms:
+            part.places = None

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from ccl import ranks
 from ccl.losses import instance_nce, instance_softmax
 from ccl.memory import InstanceBank
 from ccl.objectives.contrast import Contrast
@@ -56,14 +57,16 @@ class InsDisc(nn.Module):
         return Contrast(loss, query, ((query, own),), query.detach())
 
     def _estimated(self, query: Tensor, own: Tensor, ids: Tensor, moment: tuple[int, int], num_noise: int) -> Tensor:
-        draw = generator(self.seed, "noise", *moment, int(ids[0]))  # the first image names the batch of an epoch
-        noise_rows = torch.randint(len(self.bank), (len(query), num_noise), generator=draw)
-        noise = self.bank.vectors[noise_rows.to(own.device)]  # (N, M, D)
+        draw = generator(self.seed, "noise", *moment, int(ranks.gather(ids)[0]))  # the first image names the batch
+        noise_rows = torch.randint(len(self.bank), (ranks.size() * len(query), num_noise), generator=draw)
+        noise = self.bank.vectors[ranks.share(noise_rows).to(own.device)]  # (N, M, D)
         if self.normaliser == 0:
             # InsDisc: eq. 8, Z from the first batch, constant afterwards.
             similarity = (noise.double() @ query.detach().double().unsqueeze(2)).squeeze(2)  # (N, M)
-            self.normaliser.fill_(float(len(self.bank) * (similarity / self.temperature).exp().mean()))
+            mean = (similarity / self.temperature).exp().mean()
+            ranks.average([mean])
+            self.normaliser.fill_(float(len(self.bank) * mean))
         return instance_nce(query, own, noise, self.temperature, float(self.normaliser), len(self.bank))
 
     def after_update(self, encoder: nn.Module, contrast: Contrast, ids: Tensor) -> None:
-        self.bank.update(self.bank.rows(ids), contrast.query.detach())
+        self.bank.update(self.bank.rows(ranks.gather(ids)), ranks.gather(contrast.query))

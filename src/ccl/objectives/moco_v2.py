@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from ccl import ranks
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import info_nce
 from ccl.memory import FeatureQueue
@@ -49,11 +50,12 @@ class MoCoV2(nn.Module):
         return Contrast(loss, query, ((query, keys),), keys)
 
     def _embed_keys(self, batch: ViewBatch, moment: tuple[int, int]) -> Tensor:
-        """Keys of the second view, shuffled across the groups of a split batch norm and put back in order."""
-        order = permutation(batch.ids, self.seed, "shuffle keys", *moment).to(batch.views[1].device)  # (N,)
-        shuffled: Tensor = self.key_encoder(batch.views[1][order])
-        return shuffled[torch.argsort(order)]
+        """Keys of the second view, shuffled across the groups of a split batch norm, and so across ranks, and back."""
+        views = ranks.gather(batch.views[1])  # (N of all ranks, 3, S, S)
+        order = permutation(ranks.gather(batch.ids), self.seed, "shuffle keys", *moment).to(views.device)
+        shuffled: Tensor = ranks.gather(self.key_encoder(views[ranks.share(order)]))
+        return ranks.share(shuffled[torch.argsort(order)])  # (N, D)
 
     def after_update(self, encoder: nn.Module, contrast: Contrast, ids: Tensor) -> None:
         self.key_encoder.follow(encoder)
-        self.queue.push(contrast.keys, ids)
+        self.queue.push(ranks.gather(contrast.keys), ranks.gather(ids))

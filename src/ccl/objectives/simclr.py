@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from ccl import ranks
 from ccl.losses import nt_xent
 from ccl.objectives.contrast import Contrast
 from ccl.views import ViewBatch
@@ -22,7 +23,9 @@ class SimCLR(nn.Module):
 
     def contrast(self, student: tuple[Tensor, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
         first, second = student  # (N, D), (N, D)
-        loss = nt_xent(first, second, self.temperature)
+        # Negatives are those of all ranks: each computes the whole batch's loss, with its own rows' gradient.
+        everyone = (ranks.gather_with_gradient(first), ranks.gather_with_gradient(second))
+        loss = nt_xent(*everyone, self.temperature)
         return Contrast(loss, first, ((first, second), (second, first)), second.detach())
 
     def after_update(self, encoder: nn.Module, contrast: Contrast, ids: Tensor) -> None:

@@ -30,6 +30,7 @@ def facts(record: RunRecord) -> dict[str, str]:
         "seed": told.get("seed", ""),
         "device": told.get("device", ""),
         "threads": told.get("threads", ""),
+        "processes": told.get("world_size", "1"),  # runs that don't say so had one
         "ccl": told.get("ccl", ""),
         "code": told.get("code", ""),
         "torch": told.get("torch", ""),

@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ccl import ranks
 from ccl.losses import info_nce
 from ccl.memory import FeatureQueue
 from ccl.retention.lesson import Lesson
@@ -40,7 +41,9 @@ class ExtraSampleQueue(nn.Module):
     def after_update(self, lesson: Lesson) -> None:
         # In the first step every image will soon be old: its latest keys are the queue's first fill.
         chosen = lesson.is_old if lesson.has_past else torch.ones_like(lesson.is_old)
-        self.queue.push(lesson.contrast.keys[chosen.to(lesson.contrast.keys.device)], lesson.batch.ids[chosen])
+        at = ranks.places(len(chosen))[chosen]
+        keys = lesson.contrast.keys[chosen.to(lesson.contrast.keys.device)]
+        self.queue.push(ranks.gather(keys, at), ranks.gather(lesson.batch.ids[chosen], at))
 
     def end_epoch(self, encoder: nn.Module) -> None:
         """Nothing follows."""

@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ccl import ranks
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import similarity_distillation
 from ccl.retention.lesson import Lesson
@@ -43,14 +44,17 @@ class TeacherDistillation(nn.Module):
         self.teacher.reset(encoder)
 
     def loss(self, lesson: Lesson) -> Tensor | None:
-        num_old = len(lesson.plain)
+        at = ranks.places(len(lesson.is_old))[lesson.is_old]  # (M,)
+        num_old = len(ranks.gather(at, at))  # of all ranks
         if num_old < 2:  # the similarities of one image to itself alone are always 1
             return None
         is_old = lesson.is_old.to(lesson.plain.device)
         old_views = lesson.batch.views[0][is_old]  # (M, 3, S, S)
         taught_plain, taught_view = self.teacher(torch.cat([lesson.plain, old_views])).chunk(2)  # (M, D) each
         student_view = lesson.contrast.query[is_old]  # (M, D): already computed for the contrast
-        student, taught = (lesson.student_plain, student_view), (taught_plain, taught_view)
+        # Similarities are those of the whole batch's old images: each rank computes the loss of all of them.
+        student = ranks.gather_with_gradient(lesson.student_plain, at), ranks.gather_with_gradient(student_view, at)
+        taught = ranks.gather(taught_plain, at), ranks.gather(taught_view, at)
         if self.rows == "view":
             student, taught = student[::-1], taught[::-1]
         loss = similarity_distillation(*student, *taught, self.student_temperature, self.teacher_temperature)

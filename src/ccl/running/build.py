@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ccl import ranks
 from ccl.data import (
     Dataset,
     ImageSource,
@@ -43,6 +44,7 @@ class Stream:
 def build_stream(settings: Settings, progress: Callable[[int, int], None] | None = None) -> Stream:
     """Load the data and cut it, and refuse before any training what can't work."""
     data = settings.data
+    _refuse_ranks(settings)
     if len(set(settings.dataset)) < len(settings.dataset):
         raise UserError(f"dataset names one set twice: {','.join(settings.dataset)}")
     datasets = [
@@ -121,6 +123,17 @@ def _check(settings: Settings, stream: Stream) -> None:
             )
 
 
+def _refuse_ranks(settings: Settings) -> None:
+    """Each process must have whole batch-norm groups; batches are multiples of the groups, so they divide too."""
+    groups, count = settings.encoder.batch_norm_groups, ranks.size()
+    if groups % count:
+        nearest = -(-groups // count) * count
+        raise UserError(
+            f"encoder.batch_norm_groups {groups} can't be spread over {count} processes; "
+            f"set it to {nearest} or another multiple of {count}"
+        )
+
+
 def _fitting(num_images: int, groups: int) -> int:
     return max(num_images // groups * groups, groups)
 
@@ -145,7 +158,7 @@ def build_learner(settings: Settings, device: torch.device) -> Learner:
         width=options.width,
         dim=options.dim,
         head=options.head,
-        batch_norm_groups=options.batch_norm_groups,
+        batch_norm_groups=options.batch_norm_groups // ranks.size(),  # settings count the groups of all processes
         seed=settings.seed,
     )
     retention = _build_retention(settings, encoder)
@@ -208,12 +221,17 @@ def build_selection(settings: Settings) -> Selection | None:
 
 
 def build_device(settings: Settings) -> torch.device:
-    """The device asked for, or the best there is; sets the number of threads too."""
+    """The device asked for, or the best there is, each process its own; sets the number of threads too."""
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    name = settings.device
+    name, is_alone = settings.device, not ranks.is_launched()
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        has_mps = is_alone and torch.backends.mps.is_available()
+        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
+    if not is_alone and name not in ("cpu", "cuda"):
+        raise UserError(f"device {name} is one device for several processes; set device=cuda, cpu or auto")
+    if not is_alone and name == "cuda":
+        name = f"cuda:{ranks.local_rank()}"
     kind, _, number = name.partition(":")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise UserError(
@@ -221,4 +239,6 @@ def build_device(settings: Settings) -> torch.device:
         )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise UserError("device mps is not there; try device=cpu")
+    if kind == "cuda" and not is_alone:
+        torch.cuda.set_device(int(number))  # where messages between processes live
     return torch.device(name)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ccl import ranks
 from ccl.data import describe
 from ccl.running.build import Stream
 from ccl.settings import Settings
@@ -55,6 +56,7 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
         "python": platform.python_version(),
         "device": str(device),
         "threads": torch.get_num_threads(),
+        "world_size": ranks.size(),
     }
 
 

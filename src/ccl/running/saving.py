@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ccl import ranks
+from ccl.errors import StoppedError, UserError
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import dump_settings
 from ccl.report import RunLog
+from ccl.running.silence import SilentLog
 from ccl.settings import Settings
 from ccl.training import Learner, Moment, Progress
 from ccl.training.checkpoint import CheckpointStore
@@ -28,7 +31,7 @@ class RunState:
         self,
         learner: Learner,
         matrix: AccuracyMatrix,
-        log: RunLog,
+        log: RunLog | SilentLog,
         store: CheckpointStore,
         *,
         minutes: float,
@@ -51,14 +54,25 @@ class RunState:
             "epoch": waited >= COST_DIVISOR * self._cost,
             "update": waited >= self.seconds,
         }[moment]
-        if is_due or self.stop.signal_number is not None:
+        # Clocks and signals differ between ranks, which must save and stop after the same update.
+        asked, is_due_at_first = ranks.largest(self.stop.signal_number or 0, int(is_due and ranks.is_first()))
+        if asked or is_due_at_first:
             self._write(progress)
         # Selection and probe change nothing that is not written when they end: there a signal need not wait.
         self.stop.is_immediate = progress.phase != "train"
-        self.stop.raise_if_asked()
+        if asked or is_due_at_first:  # a signal may have come while it was written
+            (asked,) = ranks.largest(self.stop.signal_number or asked)
+            if asked:
+                raise StoppedError(asked)
 
     def _write(self, progress: Progress) -> None:
         started = time.perf_counter()
+        if ranks.is_first():
+            self.store.save(*self._content(progress))
+        self._saved_at = time.perf_counter()
+        self._cost = self._saved_at - started
+
+    def _content(self, progress: Progress) -> tuple[dict[str, Tensor], dict[str, Any]]:
         parts = {
             "learner": self.learner.state_dict(),
             "memory": self.learner.memory.state_dict(),
@@ -67,13 +81,15 @@ class RunState:
         }
         tensors = {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
         about = {"position": progress.position(), "log": self.log.state(), **self.stamp}
-        self.store.save(tensors, about)
-        self._saved_at = time.perf_counter()
-        self._cost = self._saved_at - started
+        return tensors, about
 
     def restore(self) -> Progress | None:
         """Bring everything back to the newest good checkpoint; None where there is none."""
+        if ranks.is_first():
+            self.store.clean()
+        ranks.wait()
         checkpoint = self.store.newest()
+        _refuse_disagreement(0 if checkpoint is None else checkpoint.number)  # also: no one writes before all have read
         if checkpoint is None:
             return None
 
@@ -94,13 +110,22 @@ class RunState:
         return None if then is None or then == now else [then, now]
 
 
+def _refuse_disagreement(number: int) -> None:
+    largest, negated = ranks.largest(number, -number)
+    if largest != -negated:
+        raise UserError(
+            f"the processes found different checkpoints ({-negated:08d} and {largest:08d}); "
+            "--out must be a folder that all machines share"
+        )
+
+
 def stamp(settings: Settings, data_fingerprint: str) -> dict[str, Any]:
     """What a checkpoint says of its making beside its content."""
     return {
         "settings": hashlib.sha256(dump_settings(settings).encode()).hexdigest(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "world_size": 1,
+        "world_size": ranks.size(),
         "epochs": settings.epochs,
         "data": data_fingerprint,
     }

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from ccl import ranks
 from ccl.encoders import Encoder
+from ccl.encoders.split_batch_norm import placed
 from ccl.memory import RehearsalMemory
 from ccl.objectives import Contrast, Objective
 from ccl.retention import Lesson, Retention
@@ -83,13 +85,25 @@ class Learner(nn.Module):
             chosen = is_old.to(rows.device)
             return rows.chunk(len(views)), batch.plain[chosen], self.encoder(batch.plain)[chosen]
         # One forward for views and plain old images, so that these have the statistics of a whole batch.
-        rows = self.encoder(torch.cat([*views, batch.plain]))  # (views·N + M, D)
+        # A plain image is in the batch-norm group of its view.
+        own = torch.arange(len(is_old), device=views[0].device)
+        shown = [own[is_old.to(own.device)]] if len(batch.plain) else []
+        with placed(self.encoder, torch.cat([*(own for _ in views), *shown]) if shown else None):
+            rows = self.encoder(torch.cat([*views, batch.plain]))  # (views·N + M, D)
         return rows[:num_rows].chunk(len(views)), batch.plain, rows[num_rows:]
 
     def total(self, losses: Mapping[str, Tensor]) -> Tensor:
         """L = λ₁ L_contrast + λ₂ L_ESQ + λ₃ L_kd. Paper: eq. 5."""
         weights = self.weights if self.has_past else {CONTRAST: 1.0}
         return torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
+
+    def agree(self) -> None:
+        """Average gradients over ranks, and batch norm's running statistics, which each rank has of its own groups."""
+        if ranks.size() == 1:
+            return
+        gradients = [parameter.grad for parameter in self.encoder.parameters() if parameter.grad is not None]
+        statistics = [buffer for name, buffer in self.named_buffers() if name.endswith(("running_mean", "running_var"))]
+        ranks.average([*gradients, *statistics])
 
     def after_update(self, lesson: Lesson) -> None:
         """The student has moved: copies follow, queues take their keys."""

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from ccl import ranks
 from ccl.data import ImageSource, chain, epoch_batches
 from ccl.training.learner import Learner
 from ccl.training.optimizer import Plan
@@ -101,13 +102,13 @@ def _learn_epoch(
     at: Progress,
     save: Callable[[Progress, Moment], None],
 ) -> None:
-    """Every image of D = D_t ∪ S once, from the batch where `at` stands."""
+    """Every image of D = D_t ∪ S once, from the batch where `at` stands; each rank sees its share of a batch."""
     here = (at.step, at.epoch)
     batches = epoch_batches(images.ids, plan.batch_size, plan.seed, *here, multiple=plan.batch_multiple)
     optimizer.param_groups[0]["lr"] = plan.learning_rate_at(at.epoch)
     for batch in viewer.batches(
         images,
-        batches[at.batch :],
+        [ranks.share(batch) for batch in batches[at.batch :]],
         moment=here,
         num_views=learner.objective.num_views,
         plain=learner.wants_plain(len(images)),
@@ -117,17 +118,20 @@ def _learn_epoch(
         values = finite(losses, *here, batch.ids)
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(total)
+        learner.agree()
         refuse_bad_gradients(learner.encoder, *here, batch.ids)
         optimizer.step()
         learner.after_update(lesson)  # θ_k follows θ_q; Q and ESQ take their keys
         at.batch += 1
-        observer.updated(*here, values, len(batch.ids), at.batch / len(batches))
+        observer.updated(*here, values, ranks.size() * len(batch.ids), at.batch / len(batches))
         save(at, "update")
 
 
 def finite(losses: Mapping[str, Tensor], step: int, epoch: int, ids: Tensor) -> dict[str, float]:
-    """The losses as numbers; raises before any update if one is not finite."""
-    values = {name: float(loss.detach()) for name, loss in losses.items()}
+    """The losses as numbers, means over all ranks; raises before any update if one is not finite."""
+    stacked = torch.stack([loss.detach().float() for loss in losses.values()])
+    ranks.average([stacked])
+    values = dict(zip(losses, stacked.tolist(), strict=True))
     for name, value in values.items():
         if not math.isfinite(value):
             raise NotFiniteError(_bad_batch(f"the loss {name!r} is {value}", step, epoch, ids))

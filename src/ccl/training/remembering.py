@@ -1,12 +1,12 @@
 """After a step: choose the images of D_t that the rehearsal memory keeps. Paper: §Rehearsal, the sampling strategy."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from ccl import ranks
 from ccl.data import ImageSource
 from ccl.encoders import Encoder
 from ccl.encoders.reading import evaluating, extract
@@ -45,21 +45,25 @@ def remember(
         learner.memory.add(source, kept, step, clusters, scores)
         return
     plain = extract(learner.encoder, source, viewer, selection.batch_size, "embeddings")  # (N, D)
-    clusters = group(plain, num_clusters, selection.seed, step)  # (N,)
-    scores = torch.cat(list(_scores(learner.encoder, source, viewer, step, plain, selection)))  # (N,)
+    # K-Means on one rank: another processor may round otherwise, and all must remember the same images.
+    clusters = ranks.from_first(lambda: group(plain, num_clusters, selection.seed, step))  # (N,)
+    scores = _scores(learner.encoder, source, viewer, step, plain, selection)  # (N,)
     kept = lowest_scores(scores, clusters, selection.per_cluster, selection.top_up)
     learner.memory.add(source, kept, step, clusters[kept], scores[kept])
 
 
 def _scores(
     encoder: Encoder, source: ImageSource, viewer: Viewer, step: int, plain: Tensor, selection: Selection
-) -> Iterator[Tensor]:
-    """The views' spread, batch by batch, so that the views of a large step are never held at once."""
+) -> Tensor:
+    """The views' spread, (N,), batch by batch, so that the views of a large step are never held at once."""
     measure = view_variance if selection.score == "variance" else distance_to_mean
-    batches = torch.split(torch.arange(len(source)), selection.batch_size)
+    mine = ranks.share(torch.arange(len(source)))
+    scores = []
     with evaluating(encoder):
+        batches = torch.split(mine, selection.batch_size)
         for batch in viewer.batches(source, batches, moment=(step, SELECTION_EPOCH), num_views=selection.num_views):
             embedded = [encoder(view).float().cpu() for view in batch.views]
             if selection.include_plain:
                 embedded.append(plain[batch.positions])
-            yield measure(torch.stack(embedded, dim=1))  # (N, V, D) -> (N,)
+            scores.append(measure(torch.stack(embedded, dim=1)))  # (n, V, D) -> (n,)
+    return ranks.gather(torch.cat(scores), mine)

@@ -3,6 +3,8 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
@@ -34,6 +36,15 @@ class StopRequest:
         self.signal_number = number
         if self.is_immediate:
             raise StoppedError(number)
+
+    @contextmanager
+    def instead_of(self, expected: type[Exception]) -> Iterator[None]:
+        """Inside, this exception counts as its cause, the signal, if one has come."""
+        try:
+            yield
+        except expected:
+            self.raise_if_asked()
+            raise
 
     def raise_if_asked(self) -> None:
         """To be called when the state is saved."""

@@ -1,0 +1,230 @@
+"""Several processes as one learner: how rows, gradients and answers travel. The only user of torch.distributed.
+
+A batch of N images is dealt out like cards: image n belongs to rank n mod W, so that W ranks with one batch-norm group
+each are one process with W groups. Without `torchrun` there is one rank, and everything here returns what it was given.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
+
+from ccl.errors import UserError
+
+Answer = TypeVar("Answer")
+_PATIENCE = timedelta(hours=2)  # of ranks that wait while another reads, selects or fits
+_MEETING = timedelta(minutes=10)  # of ranks that wait for others to start
+
+
+def start(device_type: str) -> None:
+    """Join the other processes that torchrun has started; nothing to do if it hasn't."""
+    if not is_launched() or dist.is_initialized():
+        return
+    backend = "nccl" if device_type == "cuda" else "gloo"
+    try:
+        store, number, count = next(rendezvous("env://", timeout=_MEETING))
+        fresh = _fresh(store, number, count)
+        dist.init_process_group(backend, store=fresh, rank=number, world_size=count, timeout=_PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"the ranks can't find each other by {backend}: {str(error).splitlines()[0]}") from error
+
+
+def _fresh(store: Any, number: int, count: int) -> Any:
+    """A part of the store that no earlier attempt has written to.
+
+    torchrun keeps its store when it restarts ranks (2.13), with the addresses of the dead in it, and who finds those
+    waits in vain. So each rank names itself anew, and all take the part of the first that has read their present name.
+    """
+    name, deadline = uuid4().hex, time.monotonic() + _MEETING.total_seconds()
+    store.set(f"ccl/{number}", name)
+    while time.monotonic() < deadline:
+        if number == 0:
+            store.set("ccl/all", " ".join([name, *(store.get(f"ccl/{other}").decode() for other in range(1, count))]))
+            if store.add(f"{name}/met", 0) == count - 1:
+                return dist.PrefixStore(name, store)  # type: ignore[attr-defined]
+        elif name in (names := store.get("ccl/all").decode().split()):
+            store.add(f"{names[0]}/met", 1)
+            return dist.PrefixStore(names[0], store)  # type: ignore[attr-defined]
+        time.sleep(0.01)
+    raise RuntimeError(f"rank {number} waited for the others for {_MEETING}")
+
+
+def stop() -> None:
+    """Leave the group."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def is_launched() -> bool:
+    """Whether torchrun (or a launcher that sets its variables) has started this process beside others."""
+    return "RANK" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def size() -> int:
+    """How many ranks there are."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def local_rank() -> int:
+    """Which of this machine's devices is ours."""
+    return int(os.environ.get("LOCAL_RANK", "0")) if dist.is_initialized() or is_launched() else 0
+
+
+def is_first() -> bool:
+    """Whether this rank writes and shows; the others only work."""
+    return rank() == 0
+
+
+def share(rows: Tensor) -> Tensor:
+    """This rank's part of rows that all ranks have."""
+    return rows[rank() :: size()]
+
+
+def places(count: int) -> Tensor:
+    """Where this rank's first `count` rows stand among those of all ranks, (count,)."""
+    return torch.arange(count) * size() + rank()
+
+
+def gather(rows: Tensor, at: Tensor | None = None) -> Tensor:
+    """The rows of all ranks in the order of their places, without gradient.
+
+    `at` None: every rank gives its whole share of one batch, equally many. Else `at` says where its rows belong, and
+    ranks may give different numbers of them, also none.
+    """
+    return rows if size() == 1 else _gathered(rows.detach(), at)[0]
+
+
+def gather_with_gradient(rows: Tensor, at: Tensor | None = None) -> Tensor:
+    """As `gather`, and the gradient finds its way back to the rank that a row came from.
+
+    Every rank is to compute the same loss of all rows. Gradients are averaged over ranks at the end, though each holds
+    only its own rows' part of the sum: a row's gradient is therefore multiplied by the number of ranks.
+    """
+    if size() == 1:
+        return rows
+    gathered: Tensor = _Gather.apply(rows, at)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, at: Tensor | None) -> Tensor:
+        found, ctx.mine = _gathered(rows, at)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0][ctx.mine] * size(), None
+
+
+def _gathered(rows: Tensor, at: Tensor | None) -> tuple[Tensor, Tensor]:
+    """All rows in order, and which of them are this rank's."""
+    if at is None:
+        parts = _all_gathered(rows)
+        return torch.stack(parts, dim=1).flatten(0, 1), places(len(rows)).to(rows.device)
+    counts = [int(count) for count in _all_gathered(torch.tensor([len(rows)], device=rows.device))]
+    padded, padded_places = (_padded(part, max(counts)) for part in (rows, at.to(rows.device)))
+    received = [part[:count] for part, count in zip(_all_gathered(padded), counts, strict=True)]
+    where = [part[:count] for part, count in zip(_all_gathered(padded_places), counts, strict=True)]
+    order = torch.argsort(torch.cat(where))
+    start = sum(counts[: rank()])
+    return torch.cat(received)[order], torch.argsort(order)[start : start + len(rows)]
+
+
+def _all_gathered(part: Tensor) -> list[Tensor]:
+    message = part.contiguous().to(_device())
+    parts = [torch.empty_like(message) for _ in range(size())]
+    with _talking():
+        dist.all_gather(parts, message)
+    return [found.to(part.device) for found in parts]
+
+
+def _padded(rows: Tensor, length: int) -> Tensor:
+    padded = rows.new_zeros(length, *rows.shape[1:])
+    padded[: len(rows)] = rows
+    return padded
+
+
+@torch.no_grad()
+def average(tensors: Sequence[Tensor]) -> None:
+    """Replace each tensor by its mean over all ranks, in one message."""
+    if size() == 1 or not tensors:
+        return
+    flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors]).to(_device())
+    with _talking():
+        dist.all_reduce(flat)
+    flat /= size()
+    start = 0
+    for tensor in tensors:
+        tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
+        start += tensor.numel()
+
+
+def any_of(claim: bool) -> bool:
+    """Whether the claim holds on any rank."""
+    return bool(largest(int(claim))[0])
+
+
+def largest(*numbers: int) -> list[int]:
+    """Each number's largest value over the ranks, in one message."""
+    if size() == 1:
+        return list(numbers)
+    message = torch.tensor(numbers, device=_device())
+    with _talking():
+        dist.all_reduce(message, dist.ReduceOp.MAX)
+    return [int(number) for number in message.tolist()]
+
+
+def from_first(answer: Callable[[], Answer]) -> Answer:
+    """The first rank's answer, on every rank; the others don't compute one. It must be a plain value or CPU tensor.
+
+    A refusal is an answer too: where the first rank raises a UserError, all of them do.
+    """
+    if size() == 1:
+        return answer()
+    box: list[Any] = [_answered(answer) if is_first() else None]
+    with _talking():
+        dist.broadcast_object_list(box, src=0, device=_device())
+    if isinstance(box[0], UserError):
+        raise box[0]
+    found: Answer = box[0]
+    return found
+
+
+def _answered(answer: Callable[[], Answer]) -> Answer | UserError:
+    try:
+        return answer()
+    except UserError as refusal:
+        return refusal
+
+
+def wait() -> None:
+    """Until every rank has come here."""
+    any_of(False)
+
+
+@contextmanager
+def _talking() -> Iterator[None]:
+    """What a message can fail of is a rank that has ended, whose own words tell why."""
+    try:
+        yield
+    except RuntimeError as error:
+        about = str(error).splitlines()[0]
+        raise ConnectionError(f"rank {rank()} has lost another rank ({about}); the last checkpoint is good") from error
+
+
+def _device() -> torch.device:
+    """Where messages of the backend live."""
+    return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")

@@ -1,0 +1,133 @@
+"""What the ranks of a test do: plain functions of a module of its own, which a new process can import by its name."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tiny import learn, tiny_settings
+from torch import Tensor
+
+from ccl import ranks
+from ccl.encoders.reading import extract
+from ccl.errors import UserError
+from ccl.evaluation import fit_paper
+from ccl.running.build import Stream, build_learner, build_stream, build_viewer
+from ccl.strategies import STRATEGIES
+from ccl.views import ViewBatch
+
+
+def everyones_rows(count: int) -> Tensor:
+    return torch.arange(float(count * 3)).view(count, 3).sin()
+
+
+def gather_all(count: int) -> dict[str, Tensor]:
+    """Even rows, uneven rows that the first rank has most of, and none at all."""
+    rows = everyones_rows(count)
+    mine = ranks.share(torch.arange(count))
+    uneven = mine if ranks.is_first() else mine[:1]
+    return {
+        "even": ranks.gather(rows[mine]),
+        "numbers": ranks.gather(mine),
+        "uneven": ranks.gather(rows[uneven], uneven),
+        "first only": ranks.gather(
+            rows[uneven[: len(mine) * ranks.is_first()]], uneven[: len(mine) * ranks.is_first()]
+        ),
+        "none": ranks.gather(rows[mine[:0]], mine[:0]),
+        "places": ranks.places(len(mine)),
+    }
+
+
+def gradient(count: int, is_uneven: bool) -> tuple[float, Tensor]:
+    """The loss and averaged gradient of weights that meet every pair of rows, each rank embedding its own."""
+    weights = everyones_rows(3).requires_grad_()
+    mine = ranks.share(torch.arange(count))
+    chosen = mine[mine >= 2] if is_uneven else mine  # of three ranks one then has fewer
+    own = torch.tanh(everyones_rows(count)[chosen] @ weights)
+    found = ranks.gather_with_gradient(own, chosen if is_uneven else None)
+    loss = (found @ found.T).exp().mean()
+    loss.backward()
+    assert weights.grad is not None
+    ranks.average([weights.grad])
+    return float(loss.detach()), weights.grad
+
+
+def agreements() -> dict[str, Any]:
+    number = ranks.rank()
+    several = [torch.full((2, 2), float(number)), torch.tensor(10.0 * number)]
+    ranks.average(several)
+    return {
+        "rank": number,
+        "size": ranks.size(),
+        "average": several,
+        "nobody": ranks.any_of(False),
+        "last only": ranks.any_of(number == ranks.size() - 1),
+        "everyone": ranks.any_of(True),
+        "largest": ranks.largest(number, -number, 7),
+        "from first": ranks.from_first(lambda: {"rank": ranks.rank(), "rows": torch.arange(3)}),
+        "refusal": _refusal(),
+    }
+
+
+def _refusal() -> str:
+    try:
+        return ranks.from_first(lambda: _refuse("no"))
+    except UserError as error:
+        return f"refused: {error}"
+
+
+def _refuse(words: str) -> str:
+    raise UserError(words)
+
+
+def learn_all(combinations: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
+    """Learn the tiny stream with each combination of settings; everything that must not depend on ranks."""
+    found = []
+    streams: dict[bool, Stream] = {}  # building one takes longer than learning it
+    for assignments in combinations:
+        settings = tiny_settings(*assignments)
+        is_whole = STRATEGIES[settings.strategy].all_at_once
+        stream = streams.get(is_whole) or streams.setdefault(is_whole, build_stream(settings))
+        learner, watcher = learn(settings, stream=stream)
+        about = {"losses": watcher.losses, "state": learner.state_dict()}
+        found.append(about | {"files": learner.memory.files, "ids": learner.memory.ids})
+    return found
+
+
+def images_met(*assignments: str) -> dict[tuple[int, int], list[int]]:
+    """The ids of the images this rank has learned from, by step and epoch."""
+    settings = tiny_settings(*assignments)
+    learner = build_learner(settings, torch.device("cpu"))
+    met: dict[tuple[int, int], list[int]] = defaultdict(list)
+    real = learner.losses
+
+    def noting(batch: ViewBatch, moment: tuple[int, int]) -> Any:
+        met[moment] += batch.ids.tolist()
+        return real(batch, moment)
+
+    learner.losses = noting  # type: ignore[method-assign]
+    learn(settings, learner=learner)
+    return dict(met)
+
+
+def readings() -> dict[str, Tensor]:
+    """Features of one image, which not every rank can have a share of, and of several; the paper's probe on these."""
+    settings = tiny_settings("encoder.batch_norm_groups=6")
+    source = build_stream(settings).arrivals[0]
+    encoder, viewer = build_learner(settings, torch.device("cpu")).encoder, build_viewer(settings, torch.device("cpu"))
+    found = {str(count): extract(encoder, source.subset(torch.arange(count)), viewer) for count in (1, 5, 7)}
+    labels = torch.arange(len(source)) % 3
+    return found | {"probe": fit_paper(encoder, source, labels, viewer, epochs=2, learning_rate=1.0).weights}
+
+
+def all_tasks(combinations: Sequence[tuple[str, ...]], groups: str) -> dict[str, Any]:
+    """Everything in one go, as starting processes takes longer than most of it."""
+    count = 2 * ranks.size()
+    return {
+        "gathered": gather_all(count),
+        "gradients": [gradient(count, is_uneven) for is_uneven in (False, True)],
+        "agreed": agreements(),
+        "read": readings(),
+        "met": images_met("strategy=ccl", groups),
+        "learned": learn_all(combinations),
+    }

@@ -1,0 +1,191 @@
+"""Several processes are one learner: what travels between them, and that two ranks equal one process of two groups."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+import rank_tasks
+import torch
+import torch.distributed as dist
+from in_ranks import in_ranks
+from tiny import tiny_settings
+
+from ccl import ranks
+from ccl.errors import UserError
+from ccl.running.build import build_device, build_learner, build_stream
+from ccl.strategies import STRATEGIES
+
+Spread = Callable[[int], list[dict[str, Any]]]
+
+OBJECTIVES = ("moco_v2", "simclr", "insdisc")
+TWO = "encoder.batch_norm_groups=2"
+COMBINATIONS = [(TWO, f"strategy={strategy}", f"objective={name}") for strategy in STRATEGIES for name in OBJECTIVES]
+# What changes which rows meet: four groups, so that each rank splits too; the authors' variants; a network of a kind
+# that is not the stream's own.
+VARIANTS = [
+    ("encoder.batch_norm_groups=4", "strategy=ccl", "objective=moco_v2"),
+    ("encoder.batch_norm_groups=4", "strategy=ccl", "objective=simclr"),
+    (TWO, "strategy=ccl", "encoder.backbone=resnet18", "epochs=1"),
+    (TWO, "strategy=ccl", "distillation.plain_images=batch", "distillation.rows=view", "distillation.reduction=sum"),
+    (TWO, "strategy=ccl", "moco_v2.mask_same_image=true", "extra_sample_queue.mask_same_image=true"),
+    (TWO, "strategy=ccl", "objective=insdisc", "insdisc.num_noise=8", "insdisc.proximal=1.0"),
+    (TWO, "strategy=ccl", "memory.include_plain=true", "memory.score=distance_to_mean", "memory.replacement=true"),
+]
+
+
+THREE = [("encoder.batch_norm_groups=3", "strategy=ccl", f"objective={name}") for name in OBJECTIVES]
+TASKS = {2: [*COMBINATIONS, *VARIANTS], 3: THREE}
+CASES = [(num_ranks, number) for num_ranks, tasks in TASKS.items() for number in range(len(tasks))]
+pytestmark = [pytest.mark.timeout(280), pytest.mark.xdist_group("ranks")]
+
+
+@cache
+def alone(num_ranks: int) -> list[dict[str, Any]]:
+    """What one process learns that plays all groups by itself."""
+    return rank_tasks.learn_all(TASKS[num_ranks])
+
+
+@pytest.fixture(scope="module")
+def spread(tmp_path_factory: pytest.TempPathFactory) -> Spread:
+    """What each rank found."""
+
+    @cache
+    def found(num_ranks: int) -> list[dict[str, Any]]:
+        groups, folder = f"encoder.batch_norm_groups={num_ranks}", tmp_path_factory.mktemp(f"{num_ranks}-ranks")
+        return in_ranks(num_ranks, rank_tasks.all_tasks, TASKS[num_ranks], groups, folder=folder)
+
+    return found
+
+
+def assert_equal_outcomes(one: dict[str, Any], spread: list[dict[str, Any]]) -> None:
+    for name, value in spread[0]["state"].items():
+        assert all(torch.equal(value, other["state"][name]) for other in spread[1:]), f"ranks differ in {name}"
+    first = spread[0]
+    assert len(one["losses"]) == len(first["losses"])
+    for number, (mine, theirs) in enumerate(zip(one["losses"], first["losses"], strict=True)):
+        assert theirs == pytest.approx(mine, rel=1e-5), number
+    assert [other["files"] for other in spread] == [one["files"]] * len(spread)
+    assert torch.equal(one["ids"], first["ids"])
+    for name, value in one["state"].items():
+        # A weight before batch norm has hardly a gradient of its own: rounding is what moves it, by up to 2e-4.
+        torch.testing.assert_close(first["state"][name], value, atol=1e-3, rtol=1e-3, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "number"), CASES, ids=[f"{size} ranks {' '.join(TASKS[size][number])}" for size, number in CASES]
+)
+def test_ranks_equal_one_process_with_as_many_groups(num_ranks: int, number: int, spread: Spread) -> None:
+    learned = [rank["learned"][number] for rank in spread(num_ranks)]
+    assert_equal_outcomes(alone(num_ranks)[number], learned)
+
+
+def test_groups_do_matter() -> None:
+    """The equality above is worth something only if one process without groups learns otherwise."""
+    (whole,) = rank_tasks.learn_all([("strategy=ccl", "encoder.batch_norm_groups=1")])
+    with_two = alone(2)[COMBINATIONS.index((TWO, "strategy=ccl", "objective=moco_v2"))]
+    assert abs(whole["losses"][-1]["contrast"] - with_two["losses"][-1]["contrast"]) > 1e-3
+
+
+@pytest.mark.parametrize("num_ranks", TASKS)
+def test_every_image_is_met_once_per_epoch_by_one_rank(num_ranks: int, spread: Spread) -> None:
+    met = [rank["met"] for rank in spread(num_ranks)]
+    arrivals = build_stream(tiny_settings()).arrivals
+    for step, epoch in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        shares = [rank[step, epoch] for rank in met]
+        together = [image for share in shares for image in share]
+        num_images = len(arrivals[step]) + 8 * step  # eight are remembered
+        # Batches are multiples of the groups: up to groups - 1 images, others in each epoch, wait for the next.
+        assert len(set(together)) == len(together) == num_images - num_images % num_ranks
+        assert {len(share) for share in shares} == {len(together) // num_ranks}
+        assert len(set(together) & set(arrivals[step].ids.tolist())) >= len(arrivals[step]) - num_images % num_ranks
+
+
+@pytest.mark.parametrize("num_ranks", TASKS)
+def test_rows_come_together_in_their_order(num_ranks: int, spread: Spread) -> None:
+    count = 2 * num_ranks
+    rows = rank_tasks.everyones_rows(count)
+    for number, rank in enumerate(spread(num_ranks)):
+        found = rank["gathered"]
+        assert torch.equal(found["even"], rows)
+        assert found["numbers"].tolist() == list(range(count))
+        assert torch.equal(found["uneven"], rows[: num_ranks + 1])  # the first's two rows and one of each other
+        assert torch.equal(found["first only"], rows[::num_ranks])
+        assert found["none"].shape == (0, 3)
+        assert found["places"].tolist() == [number, number + num_ranks]
+
+
+@pytest.mark.parametrize("is_uneven", [False, True])
+@pytest.mark.parametrize("num_ranks", TASKS)
+def test_the_gradient_is_that_of_one_process(num_ranks: int, is_uneven: bool, spread: Spread) -> None:
+    loss, gradient = rank_tasks.gradient(2 * num_ranks, is_uneven)
+    for rank in spread(num_ranks):
+        their_loss, theirs = rank["gradients"][is_uneven]
+        assert their_loss == pytest.approx(loss, rel=1e-6)
+        torch.testing.assert_close(theirs, gradient)
+
+
+@pytest.mark.parametrize("num_ranks", TASKS)
+def test_ranks_agree(num_ranks: int, spread: Spread) -> None:
+    mean = (num_ranks - 1) / 2
+    for number, rank in enumerate(spread(num_ranks)):
+        found = rank["agreed"]
+        assert (found["rank"], found["size"]) == (number, num_ranks)
+        assert found["average"][0].tolist() == [[mean, mean], [mean, mean]]
+        assert float(found["average"][1]) == 10 * mean
+        assert (found["nobody"], found["last only"], found["everyone"]) == (False, True, True)
+        assert found["largest"] == [num_ranks - 1, 0, 7]
+        assert found["from first"]["rank"] == 0
+        assert found["from first"]["rows"].tolist() == [0, 1, 2]
+        assert found["refusal"] == "refused: no"
+
+
+@pytest.mark.parametrize("num_ranks", TASKS)
+def test_readings_and_probes_are_those_of_one_process(num_ranks: int, spread: Spread) -> None:
+    expected = rank_tasks.readings()
+    for rank in spread(num_ranks):
+        for name, value in expected.items():
+            torch.testing.assert_close(rank["read"][name], value)
+
+
+def test_a_restart_does_not_take_up_what_dead_ranks_have_written() -> None:
+    """torchrun's store outlives them: the second rank's old name is there, and the first's old list of names."""
+    store = dist.HashStore()
+    store.set("ccl/1", "dead")
+    store.set("ccl/all", "gone dead")
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(ranks._fresh, store, 0, 2)
+        time.sleep(0.2)  # the first now reads a name of the dead
+        assert not first.done()
+        second = threads.submit(ranks._fresh, store, 1, 2)
+        first.result(timeout=10).set("key", "value")
+        second.result(timeout=10).set_timeout(timedelta(seconds=1))
+        assert second.result().get("key") == b"value"
+
+
+@pytest.mark.parametrize(("groups", "count", "advice"), [(1, 2, 2), (4, 3, 6), (8, 16, 16)])
+def test_groups_that_cannot_be_spread_are_refused(
+    groups: int, count: int, advice: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ccl.ranks.size", lambda: count)
+    with pytest.raises(UserError) as caught:
+        build_stream(tiny_settings(f"encoder.batch_norm_groups={groups}", "batch_size=24"))
+    told = f"encoder.batch_norm_groups {groups} can't be spread over {count} processes; set it to {advice} or another"
+    assert str(caught.value) == f"{told} multiple of {count}"
+
+
+def test_each_rank_has_its_part_of_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ccl.ranks.size", lambda: 2)
+    learner = build_learner(tiny_settings("encoder.batch_norm_groups=6"), torch.device("cpu"))
+    assert {part.num_groups for part in learner.modules() if hasattr(part, "num_groups")} == {3}
+
+
+def test_one_device_for_several_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match=r"^device cuda:1 is one device for several processes; set device=cuda"):
+        build_device(tiny_settings("device=cuda:1"))
+    assert build_device(tiny_settings("device=cpu")) == torch.device("cpu")
