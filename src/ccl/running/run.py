@@ -139,6 +139,7 @@ def _learn(
         save=state.save,
     )
     keep(learner, stream, viewer, log.folder)
+    viewer.close()
 
 
 def _go_on(state: RunState, store: CheckpointStore, display: Display) -> Progress | None:
