@@ -1,8 +1,8 @@
 """The loader workers' part for images of any size: decode once, as large as the views need it, and cut every crop.
 
-A JPEG of which every crop stays larger than the view is decoded at a half, a quarter or an eighth of its size. Boxes are
+A JPEG whose crops all stay as large as the view is decoded at a half, a quarter or an eighth of its size. Boxes are
 drawn in pixels of the full picture and scaled, so the choice moves no crop; it depends on the picture and its boxes
-alone, not on workers. Against full decoding the crops of photographs differ by about a grey level of 255 (tested).
+alone, not on workers. Against full decoding, crops of photographs differ by a grey level of 255 on average (tested).
 """
 
 import math
