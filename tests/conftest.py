@@ -10,8 +10,8 @@ import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["CCL_CACHE"] = tempfile.mkdtemp(prefix="ccl-tests-")
-atexit.register(shutil.rmtree, os.environ["CCL_CACHE"], ignore_errors=True)
 
 import torch
 
+atexit.register(shutil.rmtree, os.environ["CCL_CACHE"], ignore_errors=True)
 torch.set_num_threads(1)

@@ -165,14 +165,14 @@ def test_a_screening_broken_off_goes_on_where_it_was(
 ) -> None:
     monkeypatch.setattr("ccl.data.screening._CHUNK", 10)
 
-    class Stopped(Exception):
+    class StoppedError(Exception):
         pass
 
     def stop(done: int, total: int) -> None:
         if done == 25:
-            raise Stopped
+            raise StoppedError
 
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         load_dataset("folder", folder, progress=stop)
     first = len(decoded)
     assert 25 <= first <= 30

@@ -1,7 +1,7 @@
 """Every file of a dataset decoded once before a run, so that none of them can stop it later.
 
-What was found is remembered (`verdicts`), so that a file is decoded for this once in its life, not once a run. Nothing is
-put off until training meets a file: ids and batches depend on which files there are.
+What was found is remembered (`verdicts`), so that a file is decoded for this once in its life, not once a run. Nothing
+is put off until training meets a file: ids and batches depend on which files there are.
 """
 
 import csv
