@@ -1,9 +1,17 @@
-"""One thread per test process: with `-n 2` on two cores more only get in each other's way, and bits depend on it."""
+"""One thread per test process: with `-n 2` on two cores more only get in each other's way, and bits depend on it.
 
+And a cache of its own for each, that no test can find what an earlier run of the tests has left.
+"""
+
+import atexit
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["CCL_CACHE"] = tempfile.mkdtemp(prefix="ccl-tests-")
 
 import torch
 
+atexit.register(shutil.rmtree, os.environ["CCL_CACHE"], ignore_errors=True)
 torch.set_num_threads(1)

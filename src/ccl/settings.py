@@ -134,6 +134,13 @@ class ProbeSettings(Section):
     paper_protocol: bool = False  # also SGD with lr 30 for 100 epochs, after the last step
 
 
+class PerformanceSettings(Section):
+    """How the arithmetic is done, beside its precision; neither changes what is learned, but for rounding."""
+
+    channels_last: Literal["auto"] | bool = "auto"  # auto: on CUDA below float32, where batch norm is not split
+    compile: bool = False  # torch.compile: minutes at the start, and a compiler must be there
+
+
 class CheckpointSettings(Section):
     """How often a run is saved beside the ends of epochs, steps, selections and probes."""
 
@@ -153,6 +160,8 @@ class Settings(Section):
     temperature: Positive = 0.1
     seed: CountOrZero = 0
     device: str = "auto"
+    # auto: float32 on CPU and MPS; on CUDA bfloat16, or float16 with scaled losses where that is missing
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     threads: Count | None = None  # None: as torch finds them
     trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = []  # each an extra: pip install 'ccl[wandb]'
     data: DataSettings = DataSettings()
@@ -167,6 +176,7 @@ class Settings(Section):
     weights: WeightSettings = WeightSettings()
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
+    performance: PerformanceSettings = PerformanceSettings()
 
     @field_validator("dataset", "trackers", mode="before")
     @classmethod

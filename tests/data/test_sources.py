@@ -1,5 +1,6 @@
 """One protocol, four forms: the same images must come out of each."""
 
+import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ccl.data import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource
+from ccl.data import ArraySource, BadImageError, EncodedSource, FileSource, ImageSource, JoinedSource
 from ccl.data.sources import chain
 
 NUM = 5
@@ -106,6 +107,18 @@ def test_chained_empty_arrays_keep_their_size(images: torch.Tensor) -> None:
     joined = JoinedSource([JoinedSource([]), ArraySource(images, IDS)])
     assert joined.ids.tolist() == IDS.tolist()
     assert torch.equal(joined.read(torch.tensor([2])), images[2:3])
+
+
+def test_a_subset_of_joined_files_carries_its_own_files_only_and_its_new_ids() -> None:
+    files = FileSource([f"/somewhere/{number:05}.png" for number in range(5000)])
+    joined = JoinedSource([files, EncodedSource([b"old image"] * 50, torch.arange(50))])
+    joined.ids = torch.arange(len(joined)) + 7  # as a dataset numbers its images
+    part = joined.subset(torch.tensor([5003, 17, 5001, 4999])).subset(torch.tensor([3, 0, 1]))
+    assert part.ids.tolist() == [4999 + 7, 5003 + 7, 17 + 7]
+    assert part.encoded(1) == b"old image"
+    with pytest.raises(BadImageError, match=r"/somewhere/00017\.png"):
+        part.picture(2)
+    assert len(pickle.dumps(part)) < 4000  # what a loader worker is sent
 
 
 @pytest.mark.parametrize("wrong", [torch.zeros(2, 3, 4, 4), torch.zeros(2, 1, 4, 4, dtype=torch.uint8)])

@@ -1,5 +1,8 @@
 """Which images are kept."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -76,3 +79,37 @@ def test_a_random_draw_is_without_replacement_unless_asked() -> None:
     assert random_draw(5, 20, 0).tolist() == [0, 1, 2, 3, 4]
     assert not torch.equal(drawn, random_draw(50, 20, 0, 4))
     assert len(random_draw(5, 20, 0, replacement=True)) == 20
+
+
+_FULL_SIZE = """
+import resource, sys
+import numpy as np, torch
+import torch.nn.functional as F
+from ccl.memory.selection import group, lowest_scores
+
+generator = torch.Generator().manual_seed(0)
+centres = F.normalize(torch.randn(100, 128, generator=generator), dim=1)
+truth = torch.arange(128_000) % 100
+rows = F.normalize(centres[truth] + 0.05 * torch.randn(128_000, 128, generator=generator), dim=1)
+scores = torch.rand(128_000, generator=generator)
+clusters = group(rows, 100, 0, 0)
+kept = lowest_scores(scores, clusters, 20)
+chosen = np.zeros(128_000, dtype=bool)
+for cluster in np.unique(clusters.numpy()):
+    members = np.flatnonzero(clusters.numpy() == cluster)
+    chosen[members[np.argsort(scores.numpy()[members], kind="stable")[:20]]] = True
+pure = sum(len(truth[clusters == cluster].unique()) == 1 for cluster in clusters.unique())
+print(len(kept), int((np.flatnonzero(chosen) == kept.numpy()).all()), pure)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_step_of_imagenet_full_is_selected_in_bounded_memory() -> None:
+    """128,000 embeddings, 100 clusters: 62 MB of rows, in a process that starts with some 350 MB of libraries."""
+    done = subprocess.run([sys.executable, "-c", _FULL_SIZE], capture_output=True, text=True, check=True)
+    num_kept, is_right, num_pure, peak = (int(word) for word in done.stdout.split())
+
+    assert (num_kept, is_right) == (2000, 1)
+    assert num_pure >= 70  # K-Means finds most of the planted groups
+    assert peak < 1000  # MB

@@ -9,6 +9,7 @@ from tiny import Watcher, learn, tiny_settings
 from torch import Tensor
 
 from ccl.data import ImageSource, JoinedSource
+from ccl.data.decoding import Reduction, in_full
 from ccl.running.build import build_stream
 from ccl.strategies import STRATEGIES
 
@@ -28,9 +29,9 @@ class Spy:
         self._report()
         return self._source.read(positions)
 
-    def picture(self, position: int) -> Image.Image:
+    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         self._report()
-        return self._source.picture(position)
+        return self._source.picture(position, reduction)
 
     def encoded(self, position: int) -> bytes:
         self._report()

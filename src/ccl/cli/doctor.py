@@ -28,10 +28,7 @@ def _findings() -> Iterator[tuple[str, str]]:
     yield "memory", _memory()
     yield "disk", f"{shutil.disk_usage(Path.cwd()).free / 2**30:.0f} GB free here"
     yield "device", _device()
-    yield (
-        "precision",
-        "float32 (bfloat16 on a CPU needs AMX or AVX512-BF16 that really works; nothing here relies on it)",
-    )
+    yield "precision", _precision()
     for package in ("torchvision", "timm", "onnx"):
         yield package, _optional(package)
     root = data_root(None)
@@ -70,6 +67,19 @@ def _device() -> str:
     if torch.backends.mps.is_available():
         return "mps (Apple GPU); its code path has not been tested on a real one"
     return "cpu only: the demo and the mini presets are made for it; the paper's presets want a GPU"
+
+
+def _precision() -> str:
+    """What `precision: auto` takes here, and whether the shorter formats work on this processor."""
+    import torch
+
+    from ccl.training.precision import choose, trouble_with
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    taken = str(choose("auto", device)).removeprefix("torch.")
+    trials = {name: trouble_with(name, "cpu") for name in ("bfloat16", "float16")}
+    told = "; ".join(f"{name} on the CPU {'works' if bad is None else f'not: {bad}'}" for name, bad in trials.items())
+    return f"auto takes {taken}; {told}"
 
 
 def _optional(package: str) -> str:

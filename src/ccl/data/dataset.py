@@ -1,6 +1,7 @@
 """What a dataset is, and what is done to one before a run: classes chosen, images brought to one size, sets joined."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -56,7 +57,7 @@ def _with_ids(source: ImageSource, ids: Tensor) -> ImageSource:
     if isinstance(source, ArraySource):
         return ArraySource(source.images, ids)
     if isinstance(source, FileSource):
-        return FileSource(source.paths, ids)
+        return FileSource(source.names, ids)
     wrapped = JoinedSource([source])
     wrapped.ids = ids
     return wrapped
@@ -185,8 +186,10 @@ def _content(source: ImageSource) -> Iterable[bytes | memoryview]:
         yield repr(tuple(source.images.shape)).encode()
         yield source.images.contiguous().numpy().data.cast("B")
     elif isinstance(source, FileSource):
-        for path in source.paths:
-            yield f"{path.parent.name}/{path.name} {path.stat().st_size}".encode(errors="surrogateescape")
+        for name in source.names:
+            parent, file = os.path.split(name)
+            size = os.stat(name).st_size
+            yield f"{os.path.basename(parent)}/{file} {size}".encode(errors="surrogateescape")
     else:
         for position in range(len(source)):
             yield source.encoded(position)

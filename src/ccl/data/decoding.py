@@ -1,15 +1,19 @@
 """From a file's bytes to an RGB picture, and back without loss."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 # Everything else that Pillow can open (vector formats, containers, network streams) is refused.
 ALLOWED_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 MAX_PIXELS = 64_000_000  # Pillow itself only warns at 89 million and decodes up to twice that.
+
+# From a picture's upright (W, H), as its header tells them, to the divisor of its sides (1, 2, 4, 8) that will do.
+Reduction = Callable[[int, int], int]
 
 
 class BadImageError(ValueError):
@@ -21,20 +25,43 @@ class BadImageError(ValueError):
         self.path = path
 
 
-def decode(file: Path | BinaryIO) -> Image.Image:
-    """The picture as upright RGB: the first frame, alpha laid on white, EXIF rotation applied."""
+def in_full(width: int, height: int) -> int:
+    """The reduction of whoever wants every pixel."""
+    return 1
+
+
+def decode(file: Path | BinaryIO, reduction: Reduction = in_full) -> Image.Image:
+    """The picture as upright RGB: the first frame, alpha laid on white, EXIF rotation applied.
+
+    A JPEG is decoded at a part of its size where `reduction` says so: pixel p of a line then stands for the pixels
+    from divisor · p on, and the last may stand for fewer. Other formats come in full.
+    """
     try:
         if isinstance(file, Path) and file.stat().st_size == 0:
             raise BadImageError("the file is empty")
         with Image.open(file, formats=ALLOWED_FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
+            _reduce(image, reduction)
             upright = ImageOps.exif_transpose(image)
             return _to_rgb(upright)
     except BadImageError:
         raise
     except Exception as error:  # Pillow raises many kinds for broken files
         raise BadImageError(_reason(error)) from error
+
+
+def _reduce(image: Image.Image, reduction: Reduction) -> None:
+    """Have a JPEG decoded smaller: most of a decoder's work is per pixel that it puts out."""
+    if image.format != "JPEG":
+        return
+    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    width, height = image.size
+    divisor = reduction(height, width) if orientation >= 5 else reduction(width, height)
+    if orientation != 1 and (width % divisor or height % divisor):
+        return  # turned, a last pixel that stands for fewer would come first, and shift all others
+    if divisor > 1:
+        image.draft(None, (max(width // divisor, 1), max(height // divisor, 1)))  # the mode stays
 
 
 def _reason(error: Exception) -> str:

@@ -15,7 +15,8 @@ from ccl.errors import UserError, did_you_mean
 HELD_OUT_EVERY = 5  # of a folder without a test part
 _TEST_FOLDERS = ("val", "test")
 
-Listing = dict[str, list[Path]]  # class -> its images, both sorted by name
+# Strings: with a Path object each, a million files took 9 s instead of 3, and 200 MB more.
+Listing = dict[str, list[str]]  # class -> its images, both sorted by name
 
 
 def scan(folder: Path) -> Dataset:
@@ -66,7 +67,7 @@ def _unsplit(folder: Path) -> Dataset:
 
 
 def _flat(folder: Path, name: str, notes: tuple[str, ...]) -> Dataset:
-    paths = [Path(entry.path) for entry in _entries(folder) if _is_image(entry)]
+    paths = [entry.path for entry in _entries(folder) if _is_image(entry)]
     if not paths:
         raise UserError(f"{folder} holds no images ({', '.join(sorted(SUFFIXES))})")
     return Dataset(name, FileSource(paths), None, None, None, (), "", notes=notes)
@@ -88,7 +89,7 @@ def _labelled(folder: Path, train: Listing, test: Listing, notes: tuple[str, ...
     )
 
 
-def _flattened(listing: Listing, names: tuple[str, ...]) -> tuple[list[Path], Tensor]:
+def _flattened(listing: Listing, names: tuple[str, ...]) -> tuple[list[str], Tensor]:
     paths = [path for name in names for path in listing.get(name, [])]
     labels = [label for label, name in enumerate(names) for _ in listing.get(name, [])]
     return paths, torch.tensor(labels, dtype=torch.int64)
@@ -100,7 +101,7 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
     empty, loose = [], 0
     for entry in _entries(folder):
         if _is_dir(entry):
-            paths = list(_images_below(Path(entry.path)))
+            paths = list(_images_below(entry.path))
             if paths:
                 listing[entry.name] = paths
             else:
@@ -115,16 +116,16 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
     return listing, tuple(notes)
 
 
-def _images_below(folder: Path) -> Iterator[Path]:
+def _images_below(folder: str) -> Iterator[str]:
     """Images of a class, also in folders within it; links to folders are followed at the top only, as they may loop."""
     for entry in _entries(folder):
         if _is_image(entry):
-            yield Path(entry.path)
+            yield entry.path
         elif _is_dir(entry, follow_links=False):
-            yield from _images_below(Path(entry.path))
+            yield from _images_below(entry.path)
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)

@@ -1,8 +1,12 @@
-"""Every file of a dataset decoded once before a run, so that none of them can stop it later."""
+"""Every file of a dataset decoded once before a run, so that none of them can stop it later.
+
+What was found is remembered (`verdicts`), so that a file is decoded for this once in its life, not once a run. Nothing
+is put off until training meets a file: ids and batches depend on which files there are.
+"""
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +17,9 @@ from PIL import Image
 from torch import Tensor
 
 from ccl.data.dataset import BadImage, Dataset, Progress, numbered
-from ccl.data.decoding import BadImageError
-from ccl.data.sources import ImageSource
+from ccl.data.decoding import BadImageError, Reduction, in_full
+from ccl.data.sources import FileSource, ImageSource
+from ccl.data.verdicts import Verdicts, cache_folder, keys_of
 from ccl.errors import UserError
 
 MAX_BAD_SHARE = 0.05
@@ -28,15 +33,17 @@ Screened = tuple[ImageSource, Tensor, list[BadImage]]
 
 def screened(dataset: Dataset, progress: Progress | None = None) -> Dataset:
     """The dataset without the files that can't be decoded; arrays pass as they are."""
+    with Verdicts(cache_folder()) as verdicts:
 
-    def sound_part(source: ImageSource) -> Screened:
-        if source.image_size is not None:
-            return source, torch.arange(len(source)), []
-        # Nothing is kept of a picture: to be decoded is all that is asked of it.
-        kept, bad = look_through(source, lambda picture: None, lambda number, seen: None, progress)
-        return source.subset(kept) if bad else source, kept, bad
+        def sound_part(source: ImageSource) -> Screened:
+            if source.image_size is not None:
+                return source, torch.arange(len(source)), []
+            # Nothing is kept of a picture: to be decoded is all that is asked of it.
+            kept, bad = _sorted_out(_verdicts(source, verdicts), len(source), lambda number, seen: None, progress)
+            return source.subset(kept) if bad else source, kept, bad
 
-    return each_part(dataset, sound_part)
+        sound = each_part(dataset, sound_part)
+    return replace(sound, notes=(*sound.notes, verdicts.trouble)) if verdicts.trouble else sound
 
 
 def each_part(dataset: Dataset, screen: Callable[[ImageSource], Screened]) -> Dataset:
@@ -69,37 +76,74 @@ def look_through(
 
     `look` is called in threads; `keep` gets what it saw in the order of the source, with numbers 0 … n-1.
     """
+    with _threads() as pool:
+        return _sorted_out(_looks(source, look, pool), len(source), keep, progress)
+
+
+def _sorted_out(
+    looks: Iterable[Seen | BadImage], total: int, keep: Callable[[int, Seen], None], progress: Progress | None
+) -> tuple[Tensor, list[BadImage]]:
     kept: list[int] = []
     bad: list[BadImage] = []
-    for position, seen in enumerate(_looks(source, look)):
+    for position, seen in enumerate(looks):
         if isinstance(seen, BadImage):
             bad.append(seen)
         else:
             keep(len(kept), seen)
             kept.append(position)
         if progress is not None:
-            progress(position + 1, len(source))
-    if len(bad) > MAX_BAD_SHARE * len(source):
+            progress(position + 1, total)
+    if len(bad) > MAX_BAD_SHARE * total:
         first = " ".join(str(bad[0]).split())  # a path may hold line breaks
         raise UserError(
-            f"{len(bad)} of {len(source)} images can't be decoded, the first is {first}; "
+            f"{len(bad)} of {total} images can't be decoded, the first is {first}; "
             f"delete or replace such files: more than {MAX_BAD_SHARE * 100:g} % of a part is too many to leave out"
         )
     return torch.tensor(kept, dtype=torch.int64), bad
 
 
-def _looks(source: ImageSource, look: Callable[[Image.Image], Seen]) -> Iterator[Seen | BadImage]:
-    """What there is at each position, in order; threads help, as Pillow drops the interpreter lock while it decodes."""
+def _threads() -> ThreadPoolExecutor:
+    """Threads help, as Pillow drops the interpreter lock while it decodes."""
+    return ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, _MAX_THREADS))
+
+
+def _looks(
+    source: ImageSource, look: Callable[[Image.Image], Seen], pool: ThreadPoolExecutor, reduction: Reduction = in_full
+) -> Iterator[Seen | BadImage]:
+    """What there is at each position, in order."""
 
     def one(position: int) -> Seen | BadImage:
         try:
-            return look(source.picture(position))
+            return look(source.picture(position, reduction))
         except BadImageError as error:
             return BadImage(error.path or Path(f"image {position}"), error.reason)  # bytes in memory have no path
 
-    with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, _MAX_THREADS)) as pool:
-        for chunk in torch.split(torch.arange(len(source)), _CHUNK):  # a bound on what waits in memory
-            yield from pool.map(one, chunk.tolist())
+    for chunk in torch.split(torch.arange(len(source)), _CHUNK):  # a bound on what waits in memory
+        yield from pool.map(one, chunk.tolist())
+
+
+def _verdicts(source: ImageSource, remembered: Verdicts) -> Iterator[BadImage | None]:
+    """What is wrong at each position, in order; only files of which nothing is remembered are decoded."""
+
+    # An eighth of the size is twice as fast and finds the same: all of a JPEG's data is read, less is put out.
+    def decoded(part: ImageSource, pool: ThreadPoolExecutor) -> Iterator[BadImage | None]:
+        return _looks(part, lambda picture: None, pool, lambda width, height: 8)
+
+    with _threads() as pool:
+        if not isinstance(source, FileSource):
+            yield from decoded(source, pool)
+            return
+        for chunk in torch.split(torch.arange(len(source)), _CHUNK):
+            names = [source.names[position] for position in chunk.tolist()]
+            keys = keys_of(names)
+            known = remembered.known(keys)
+            new = [place for place, key in enumerate(keys) if key not in known]
+            found = dict(zip(new, decoded(source.subset(chunk[new]), pool), strict=True))
+            reasons = {place: "" if bad is None else bad.reason for place, bad in found.items()}
+            remembered.keep({key: reasons[place] for place in new if (key := keys[place]) is not None})
+            for place, (name, key) in enumerate(zip(names, keys, strict=True)):
+                reason = reasons[place] if place in reasons or key is None else known[key]
+                yield BadImage(Path(name), reason) if reason else None
 
 
 def write_bad_images(path: Path, bad: Sequence[BadImage]) -> None:

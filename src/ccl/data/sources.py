@@ -1,6 +1,7 @@
 """Where single images come from: one protocol, and its forms for arrays, files, encoded bytes and joined parts."""
 
 import io
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ccl.data.decoding import BadImageError, decode, encode_png
+from ccl.data.decoding import BadImageError, Reduction, decode, encode_png, in_full
 
 
 class ImageSource(Protocol):
@@ -36,8 +37,8 @@ class ImageSource(Protocol):
         """uint8 (N, 3, H, W); only where `image_size` is not None."""
         ...
 
-    def picture(self, position: int) -> Image.Image:
-        """One decoded RGB image of whatever size it has."""
+    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
+        """One decoded RGB image of whatever size it has, or reduced as asked where its format allows it."""
         ...
 
     def encoded(self, position: int) -> bytes:
@@ -68,7 +69,7 @@ class ArraySource:
     def read(self, positions: Tensor) -> Tensor:
         return self.images[positions.to(self.images.device)]
 
-    def picture(self, position: int) -> Image.Image:
+    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         pixels = self.read(torch.tensor([position]))[0].cpu()  # (3, H, W)
         return Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()))
 
@@ -83,32 +84,37 @@ class ArraySource:
 class FileSource:
     """Images in files, decoded when asked for."""
 
-    def __init__(self, paths: Sequence[Path], ids: Tensor | None = None) -> None:
-        self.paths = list(paths)
-        self.ids = torch.arange(len(self.paths)) if ids is None else ids  # (N,)
+    def __init__(self, paths: Sequence[Path | str], ids: Tensor | None = None) -> None:
+        self.names = [os.fspath(path) for path in paths]  # strings: a million Path objects are half a gigabyte
+        self.ids = torch.arange(len(self.names)) if ids is None else ids  # (N,)
+
+    @property
+    def paths(self) -> list[Path]:
+        """Made on every call, for those who want to look at a few."""
+        return [Path(name) for name in self.names]
 
     @property
     def image_size(self) -> tuple[int, int] | None:
         return None
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.names)
 
     def read(self, positions: Tensor) -> Tensor:
         raise TypeError("files have no common size; use picture()")
 
-    def picture(self, position: int) -> Image.Image:
-        path = self.paths[position]
+    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
+        path = Path(self.names[position])
         try:
-            return decode(path)
+            return decode(path, reduction)
         except BadImageError as error:  # also a file that was sound when the dataset was loaded
             raise BadImageError(error.reason, path) from error
 
     def encoded(self, position: int) -> bytes:
-        return self.paths[position].read_bytes()
+        return Path(self.names[position]).read_bytes()
 
     def subset(self, positions: Tensor) -> ImageSource:
-        return FileSource([self.paths[position] for position in positions.tolist()], self.ids[positions])
+        return FileSource([self.names[position] for position in positions.tolist()], self.ids[positions])
 
 
 class EncodedSource:
@@ -128,8 +134,8 @@ class EncodedSource:
     def read(self, positions: Tensor) -> Tensor:
         raise TypeError("encoded images have no common size; use picture() or decoded()")
 
-    def picture(self, position: int) -> Image.Image:
-        return decode(io.BytesIO(self.files[position]))
+    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
+        return decode(io.BytesIO(self.files[position]), reduction)
 
     def encoded(self, position: int) -> bytes:
         return self.files[position]
@@ -175,16 +181,26 @@ class JoinedSource:
         number = int(np.searchsorted(self._starts, position, side="right")) - 1
         return self.parts[number], position - int(self._starts[number])
 
-    def picture(self, position: int) -> Image.Image:
+    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         part, local = self._locate(position)
-        return part.picture(local)
+        return part.picture(local, reduction)
 
     def encoded(self, position: int) -> bytes:
         part, local = self._locate(position)
         return part.encoded(local)
 
     def subset(self, positions: Tensor) -> ImageSource:
-        return _Selected(self, positions)
+        # Of each part only what is wanted, so that a batch that is sent to a worker does not carry the whole with it.
+        taken, places = [], []
+        for start, part in zip(self._starts, self.parts, strict=False):
+            here = torch.nonzero((positions >= int(start)) & (positions < int(start) + len(part))).flatten()
+            if len(here):
+                taken.append(part.subset(positions[here] - int(start)))
+                places.append(here)
+        order = torch.cat([torch.zeros(0, dtype=torch.int64), *places])  # (N,)
+        joined = JoinedSource(taken)
+        joined.ids = self.ids[positions[order]]  # a joined source may number its images anew
+        return _Selected(joined, torch.argsort(order))
 
 
 def chain(sources: Sequence[ImageSource]) -> ImageSource:
@@ -218,11 +234,11 @@ class _Selected:
     def read(self, positions: Tensor) -> Tensor:
         return self._whole.read(self._positions[positions])
 
-    def picture(self, position: int) -> Image.Image:
-        return self._whole.picture(int(self._positions[position]))
+    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
+        return self._whole.picture(int(self._positions[position]), reduction)
 
     def encoded(self, position: int) -> bytes:
         return self._whole.encoded(int(self._positions[position]))
 
     def subset(self, positions: Tensor) -> ImageSource:
-        return _Selected(self._whole, self._positions[positions])
+        return self._whole.subset(self._positions[positions])

@@ -1,7 +1,9 @@
 """Backbone and head as one module, and the builder that the settings call."""
 
-from typing import Protocol, cast
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -45,13 +47,30 @@ class Encoder(nn.Module):
         self.num_features: int = cast(Backbone, backbone).num_features
         self.dim = dim
         self.head = make_head(head, self.num_features, dim)
+        self.dtype = torch.float32  # of the arithmetic; parameters, features and embeddings are float32 always
+        self.channels_last = False
+
+    def compute_in(self, dtype: torch.dtype, channels_last: bool = False) -> None:
+        """How the arithmetic is done from now on, here and in copies made from here."""
+        self.dtype, self.channels_last = dtype, channels_last
+        if channels_last:
+            cast(Any, self).to(memory_format=torch.channels_last)  # torch's annotations don't know this form
 
     def features(self, images: Tensor) -> Tensor:
         """What a probe, a search or a classifier reads: (N, num_features)."""
-        return cast(Tensor, self.backbone(images))
+        if self.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        with self._casting(images):
+            return cast(Tensor, self.backbone(images)).float()
 
     def forward(self, images: Tensor) -> Tensor:
-        return F.normalize(self.head(self.features(images)).float(), dim=1)  # (N, D)
+        features = self.features(images)
+        with self._casting(images):
+            embeddings = self.head(features)
+        return F.normalize(embeddings.float(), dim=1)  # (N, D)
+
+    def _casting(self, images: Tensor) -> AbstractContextManager[object]:
+        return nullcontext() if self.dtype is torch.float32 else torch.autocast(images.device.type, self.dtype)
 
 
 def make_encoder(

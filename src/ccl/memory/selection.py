@@ -55,6 +55,7 @@ def group(embeddings: Tensor, num_clusters: int, *context: int | str) -> Tensor:
 
     if num_clusters > len(embeddings):
         raise ValueError(f"{num_clusters} clusters need as many images, there are {len(embeddings)}")
+    # In double precision, so that ties and seeds decide alike everywhere; a step of 128,000 images takes 130 MB of it.
     rows = embeddings.float().cpu().numpy().astype(np.float64)
     seed = hashed(*context, "k-means") % 2**32
     if len(rows) >= MINI_BATCH_FROM:

@@ -25,6 +25,7 @@ from ccl.settings import Settings
 from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES
 from ccl.training import Learner, Plan, Selection
 from ccl.training.learner import CONTRAST
+from ccl.training.precision import LossScaler, choose
 from ccl.views import RECIPES, Recipe, Viewer
 
 DEFAULT_STEPS = 5
@@ -161,10 +162,27 @@ def build_learner(settings: Settings, device: torch.device) -> Learner:
         batch_norm_groups=options.batch_norm_groups // ranks.size(),  # settings count the groups of all processes
         seed=settings.seed,
     )
+    dtype = choose(settings.precision, device)
+    encoder.compute_in(dtype, _channels_last(settings, device, dtype))
     retention = _build_retention(settings, encoder)
     weights = {CONTRAST: settings.weights.contrast if retention else 1.0}
     weights |= {name: getattr(settings.weights, name) for name in (DISTILLATION, EXTRA_SAMPLE_QUEUE)}
-    return Learner(encoder, _build_objective(settings, encoder), retention, weights).to(device)
+    learner = Learner(encoder, _build_objective(settings, encoder), retention, weights).to(device)
+    if dtype is torch.float16:
+        learner.scaler = LossScaler(device.type)
+    if settings.performance.compile:
+        for module in learner.modules():
+            if isinstance(module, Encoder):  # the student and its copies, each with its own mode
+                module.compile()
+    return learner
+
+
+def _channels_last(settings: Settings, device: torch.device, dtype: torch.dtype) -> bool:
+    asked = settings.performance.channels_last
+    if asked != "auto":
+        return asked
+    # Tensor cores read channels last; split batch norm lays groups side by side as channels, and would copy every time.
+    return device.type == "cuda" and dtype is not torch.float32 and settings.encoder.batch_norm_groups == 1
 
 
 def _build_objective(settings: Settings, encoder: Encoder) -> Objective:
@@ -241,4 +259,6 @@ def build_device(settings: Settings) -> torch.device:
         raise UserError("device mps is not there; try device=cpu")
     if kind == "cuda" and not is_alone:
         torch.cuda.set_device(int(number))  # where messages between processes live
-    return torch.device(name)
+    device = torch.device(name)
+    choose(settings.precision, device)  # refused here, before any data is read
+    return device

@@ -13,6 +13,7 @@ from ccl.data import describe
 from ccl.running.build import Stream
 from ccl.settings import Settings
 from ccl.strategies import STRATEGIES
+from ccl.training.precision import choose
 
 
 def worth_knowing(settings: Settings, stream: Stream) -> list[str]:
@@ -55,6 +56,7 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
         "torch": torch.__version__,
         "python": platform.python_version(),
         "device": str(device),
+        "precision": str(choose(settings.precision, device)).removeprefix("torch."),
         "threads": torch.get_num_threads(),
         "world_size": ranks.size(),
     }

@@ -156,6 +156,7 @@ def _learn(
         save=state.save,
     )
     keep(learner, stream, viewer, log.folder)
+    viewer.close()
 
 
 def _refuse_differences(made: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from ccl.encoders.split_batch_norm import placed
 from ccl.memory import RehearsalMemory
 from ccl.objectives import Contrast, Objective
 from ccl.retention import Lesson, Retention
+from ccl.training.precision import LossScaler
 from ccl.views import ViewBatch
 
 CONTRAST = "contrast"
@@ -33,6 +34,7 @@ class Learner(nn.Module):
         self.registered_parts = nn.ModuleDict({part.name: part for part in retention if isinstance(part, nn.Module)})
         self.weights = dict(weights)
         self.memory = RehearsalMemory()
+        self.scaler: LossScaler | None = None  # set where the encoder computes in float16
         self.step = 0
         self.num_new = 0  # images of D_t; the source's later positions are old ones
 

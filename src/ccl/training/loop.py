@@ -117,10 +117,12 @@ def _learn_epoch(
         total = learner.total(losses)
         values = finite(losses, *here, batch.ids)
         optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(total)
+        scaler = learner.scaler  # float16 only
+        torch.autograd.backward(scaler.scaled(total) if scaler else total)
         learner.agree()
-        refuse_bad_gradients(learner.encoder, *here, batch.ids)
-        optimizer.step()
+        if scaler is None or scaler.unscale(optimizer):
+            refuse_bad_gradients(learner.encoder, *here, batch.ids)
+            optimizer.step()
         learner.after_update(lesson)  # θ_k follows θ_q; Q and ESQ take their keys
         at.batch += 1
         observer.updated(*here, values, ranks.size() * len(batch.ids), at.batch / len(batches))

@@ -43,9 +43,14 @@ class Appearance:
 
 def draw_boxes(recipe: Recipe, ids: Tensor, heights: Tensor, widths: Tensor, moment: Moment) -> Tensor:
     """Boxes (N, 4) of the views of images of these sizes (N,)."""
+    return drawn_boxes(recipe, heights, widths, moment.uniforms(ids, NUM_BOX_DRAWS))
+
+
+def drawn_boxes(recipe: Recipe, heights: Tensor, widths: Tensor, uniforms: Tensor) -> Tensor:
+    """Boxes (N, 4) as chance has decided already, by numbers (N, NUM_BOX_DRAWS) in [0, 1)."""
     if recipe.crop == "whole":
         return plain_boxes(recipe, heights, widths)
-    return random_boxes(recipe, heights, widths, moment.uniforms(ids, NUM_BOX_DRAWS))
+    return random_boxes(recipe, heights, widths, uniforms)
 
 
 def draw_appearance(recipe: Recipe, ids: Tensor, moment: Moment) -> Appearance:

@@ -10,7 +10,7 @@ from ccl.data.sources import ImageSource
 from ccl.views.crops import crop_resize, plain_boxes
 from ccl.views.draws import Moment, draw_appearance, draw_boxes
 from ccl.views.finish import finish, normalise_
-from ccl.views.pictures import Crops, PictureCrops, load
+from ccl.views.pictures import Crops, Task, Workers
 from ccl.views.recipes import Recipe
 
 
@@ -34,6 +34,7 @@ class Viewer:
         self.seed = seed
         self.device = torch.device(device)
         self.num_workers = num_workers  # for sources that are decoded picture by picture
+        self._workers = Workers(recipe, num_workers, pin_memory=self.device.type == "cuda")
 
     def batches(
         self,
@@ -51,7 +52,7 @@ class Viewer:
         batches = [positions.cpu() for positions in batches]
         moments = [Moment(self.seed, moment, view) for view in range(num_views)]
         if source.image_size is None:
-            return self._from_pictures(PictureCrops(source, batches, self.recipe, moments, mask))
+            return self._from_pictures(source, batches, moments, mask)
         return self._from_arrays(source, batches, moments, mask)
 
     def plain_batches(self, source: ImageSource, batch_size: int) -> Iterator[Tensor]:
@@ -85,23 +86,28 @@ class Viewer:
         no_flip = torch.zeros(len(images), dtype=torch.bool, device=self.device)
         return normalise_(crop_resize(images, boxes, no_flip, self.recipe.size), self.recipe)
 
-    def _from_pictures(self, crops: PictureCrops) -> Iterator[ViewBatch]:
-        loaded = load(crops, self.num_workers, pin_memory=self.device.type == "cuda")
-        for positions, (views, plain) in zip(crops.batches, loaded, strict=True):
-            yield self._finished(crops, positions, (views, plain))
+    def _from_pictures(
+        self, source: ImageSource, batches: Sequence[Tensor], moments: Sequence[Moment], plain: Tensor
+    ) -> Iterator[ViewBatch]:
+        tasks = (Task(source.subset(positions), moments, plain[positions]) for positions in batches)
+        for positions, crops in zip(batches, self._workers.cut(tasks), strict=True):
+            yield self._finished(positions, source.ids[positions], crops, moments)
 
-    def _finished(self, crops: PictureCrops, positions: Tensor, cut: Crops) -> ViewBatch:
-        ids = crops.source.ids[positions]
+    def _finished(self, positions: Tensor, ids: Tensor, crops: Crops, moments: Sequence[Moment]) -> ViewBatch:
         with torch.no_grad():
             views = []
-            for pixels, moment in zip(cut[0], crops.moments, strict=True):
+            for pixels, moment in zip(crops[0], moments, strict=True):
                 appearance = draw_appearance(self.recipe, ids, moment)
                 flip = appearance.is_flipped.to(self.device)[:, None, None, None]
                 pixels = pixels.to(self.device, non_blocking=True)
                 unit = torch.where(flip, pixels.flip(3), pixels).float() * (1 / 255)
                 views.append(finish(unit, appearance, self.recipe))
-            plain = normalise_(cut[1].to(self.device, non_blocking=True).float() * (1 / 255), self.recipe)
+            plain = normalise_(crops[1].to(self.device, non_blocking=True).float() * (1 / 255), self.recipe)
         return ViewBatch(positions, ids, tuple(views), plain)
+
+    def close(self) -> None:
+        """End the loader workers, which otherwise live as long as the viewer; a later batch would start new ones."""
+        self._workers.close()
 
 
 def _sizes(images: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,116 @@
+"""What screening found in files, remembered between runs, so that an unchanged folder is not decoded again.
+
+A small database in the user's cache folder: CCL_CACHE, else XDG_CACHE_HOME/ccl, else ~/.cache/ccl. It holds some 30
+bytes for a sound file and deleting it is always safe. A file is known by its path, size and time of change and by who
+judged it; anything else about it, also its content, is seen only when it is decoded.
+"""
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import PIL
+
+from ccl.data import decoding
+
+FILE_NAME = "screening.sqlite3"
+_AT_ONCE = 900  # older SQLite takes no more than 999 values in one question
+# A file changed twice within a tick of the clock looks unchanged: what is younger than this is not remembered.
+_SETTLED_NS = 2_000_000_000
+
+
+def cache_folder() -> Path:
+    """Where things may lie that can be made again."""
+    chosen = os.environ.get("CCL_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ccl"
+
+
+class Verdicts:
+    """Verdicts on files by their keys: "" for a sound one, else the reason why it is left out.
+
+    Without a usable database nothing is known and nothing kept, and `trouble` says in a line why.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE_NAME
+        self.trouble: str | None = None
+        self._database: sqlite3.Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _opened(self) -> sqlite3.Connection | None:
+        """The database, made at first need: arrays have no use for one."""
+        if self._database is None and self.trouble is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(self.path, timeout=10)
+            self._database.execute("PRAGMA synchronous = OFF")  # a power cut may cost the cache, and no more
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS verdicts (key BLOB PRIMARY KEY, reason TEXT NOT NULL) WITHOUT ROWID"
+            )
+        return self._database
+
+    def known(self, keys: Sequence[bytes | None]) -> dict[bytes, str]:
+        """The verdicts on those of the keys that have one."""
+        wanted = [key for key in keys if key is not None]
+        found: dict[bytes, str] = {}
+        try:
+            database = self._opened()
+            for start in range(0, len(wanted) if database else 0, _AT_ONCE):
+                some = wanted[start : start + _AT_ONCE]
+                question = f"SELECT key, reason FROM verdicts WHERE key IN ({','.join('?' * len(some))})"
+                assert database is not None
+                found.update(database.execute(question, some))
+        except (OSError, sqlite3.Error) as error:
+            self._give_up(error)
+            return {}
+        return found
+
+    def keep(self, verdicts: Mapping[bytes, str]) -> None:
+        """Remember these; at once, so that a screening that is broken off goes on where it was."""
+        try:
+            if (database := self._opened()) is not None:
+                with database:
+                    database.executemany("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", verdicts.items())
+        except (OSError, sqlite3.Error, UnicodeEncodeError) as error:
+            self._give_up(error)
+
+    def _close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _give_up(self, error: Exception) -> None:
+        self._close()
+        self.trouble = f"the cache of screened files {self.path} can't be used and is passed over ({error})"
+        # Locked, full or not writable may pass; what is no sound database will never be one again.
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            self.path.unlink(missing_ok=True)
+            self.trouble += "; it is removed, and the next run begins a new one"
+
+
+def keys_of(names: Sequence[str]) -> list[bytes | None]:
+    """What stands for each file as it is now; None where it is not there, or too young to be told from a later one."""
+    judge = repr((PIL.__version__, decoding.ALLOWED_FORMATS, decoding.MAX_PIXELS)).encode()
+    here, settled = os.getcwd(), time.time_ns() - _SETTLED_NS
+    return [_key(os.path.join(here, name), judge, settled) for name in names]  # join leaves absolute names alone
+
+
+def _key(path: str, judge: bytes, settled: int) -> bytes | None:
+    try:
+        about = os.stat(path)
+    except OSError:
+        return None
+    if about.st_mtime_ns > settled:
+        return None
+    whole = b"%b\0%d %d %b" % (os.fsencode(path), about.st_size, about.st_mtime_ns, judge)
+    return hashlib.blake2b(whole, digest_size=16).digest()
