@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ccl.views import blur
 from ccl.views.blur import blur_radius, gaussian_blur
 from ccl.views.colour import (
     ORDERS,
@@ -12,7 +13,7 @@ from ccl.views.colour import (
     adjust_contrast_,
     adjust_hue_,
     adjust_saturation_,
-    jitter,
+    jitter_,
     to_grey,
 )
 
@@ -59,9 +60,7 @@ def test_each_operation_is_kornias(images: Tensor, factors: Tensor, number: int)
 
 def test_jitter_takes_each_image_through_its_own_order(images: Tensor, factors: Tensor) -> None:
     chosen = torch.arange(24) % 5 != 4
-    before = images.clone()
-    ours = jitter(images, factors, ORDERS, chosen)
-    assert torch.equal(images, before)
+    ours = jitter_(images.clone(), factors, ORDERS, chosen)
     for row in range(24):
         one = slice(row, row + 1)
         theirs = _reference(images[one], factors[one], ORDERS[row].tolist()) if chosen[row] else images[one]
@@ -97,6 +96,16 @@ def test_blur_is_kornias(height: int, width: int) -> None:
     side = 2 * radius + 1
     theirs = kornia.filters.gaussian_blur2d(images, (side, side), torch.stack([sigmas, sigmas], 1), "reflect")
     assert torch.allclose(gaussian_blur(images, sigmas, radius), theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(("height", "width"), [(224, 224), (130, 201), (57, 112)])
+def test_blur_in_tiles_is_the_blur(height: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.rand(5, 3, height, width, generator=torch.Generator().manual_seed(2))
+    sigmas = torch.tensor([0.1, 0.4, 0.9, 1.5, 2.0])
+    monkeypatch.setattr(blur, "_TILED_FROM", 10_000)
+    whole = gaussian_blur(images, sigmas, 6)
+    monkeypatch.setattr(blur, "_TILED_FROM", 1)
+    assert torch.allclose(gaussian_blur(images, sigmas, 6), whole, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

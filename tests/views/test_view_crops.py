@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccl.seeding import uniform
-from ccl.views import RECIPES
+from ccl.views import RECIPES, crops
 from ccl.views.crops import NUM_BOX_DRAWS, crop_resize, plain_boxes, random_boxes
 
 RECIPE = RECIPES["moco_cifar"]
@@ -135,3 +135,13 @@ def test_float_images_keep_their_scale() -> None:
     assert torch.allclose(
         crop_resize(images, torch.tensor([[1.0, 1, 7, 5]]), torch.tensor([False]), 4), torch.tensor(3.5)
     )
+
+
+@pytest.mark.parametrize(("height", "width", "size"), [(32, 32, 32), (84, 60, 100), (224, 224, 224), (1, 300, 64)])
+def test_box_by_box_is_the_whole(height: int, width: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, boxes = _noise(height, width, 20), _boxes(height, width, 20)
+    flip = torch.arange(20) % 2 == 0
+    monkeypatch.setattr(crops, "_BOX_BY_BOX_FROM", 10**12)
+    whole = crop_resize(images, boxes, flip, size)
+    monkeypatch.setattr(crops, "_BOX_BY_BOX_FROM", 0)
+    assert torch.allclose(crop_resize(images, boxes, flip, size), whole, rtol=0, atol=1e-6)

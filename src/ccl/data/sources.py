@@ -67,7 +67,7 @@ class ArraySource:
         return len(self.images)
 
     def read(self, positions: Tensor) -> Tensor:
-        return self.images[positions.to(self.images.device)]
+        return self.images.index_select(0, positions.to(self.images.device))  # several times as fast as [positions]
 
     def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         pixels = self.read(torch.tensor([position]))[0].cpu()  # (3, H, W)

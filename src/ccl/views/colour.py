@@ -14,26 +14,28 @@ GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow; torchvision writes 0.2989
 ORDERS = torch.tensor(list(permutations(range(4))))  # (24, 4): every order of OPERATIONS
 
 
-def jitter(images: Tensor, factors: Tensor, orders: Tensor, chosen: Tensor) -> Tensor:
-    """The four operations on each chosen image, by its own factors (N, 4) and in its own order (N, 4).
+def jitter_(images: Tensor, factors: Tensor, orders: Tensor, chosen: Tensor) -> Tensor:
+    """The four operations on each chosen image, by its own factors (N, 4) and in its own order (N, 4), in place.
 
     The images may be on a device; the rest is on the CPU.
     """
-    # Before each of the four rounds the batch is sorted by what comes next, so that every operation runs once a
-    # round, in place, on a slice. The random order of torchvision then costs five copies of the batch.
-    place = torch.arange(len(images))  # (N,): where each image lies now
+    # Before each of the four rounds the chosen are sorted by what comes next, so that every operation runs once a
+    # round, in place, on a slice. The random order of torchvision then costs five copies of them.
+    rows = chosen.nonzero()[:, 0]  # (n,): the image at each place of the sorted copy
+    sorted_images, places = images, rows  # places: where to find them
     for operation in orders.unbind(1):
-        task = operation.masked_fill(~chosen, len(OPERATIONS))  # (N,); those not chosen come last
-        rows = torch.argsort(task, stable=True)  # (N,)
-        images = images.index_select(0, place[rows].to(images.device))
-        place[rows] = torch.arange(len(rows))
+        task = operation[rows]  # (n,)
+        order = torch.argsort(task, stable=True)
+        rows = rows[order]
+        sorted_images = sorted_images.index_select(0, places[order].to(images.device))
+        places = torch.arange(len(rows))
         ends = torch.bincount(task, minlength=len(OPERATIONS)).cumsum(0).tolist()
         start = 0
-        for number, (adjust_, end) in enumerate(zip(OPERATIONS, ends, strict=False)):
+        for number, (adjust_, end) in enumerate(zip(OPERATIONS, ends, strict=True)):
             if end > start:
-                adjust_(images[start:end], factors[rows[start:end], number].to(images.device))
+                adjust_(sorted_images[start:end], factors[rows[start:end], number].to(images.device))
             start = end
-    return images.index_select(0, place.to(images.device))
+    return images.index_copy_(0, rows.to(images.device), sorted_images)
 
 
 def adjust_brightness_(images: Tensor, factors: Tensor) -> Tensor:
@@ -56,24 +58,29 @@ def adjust_saturation_(images: Tensor, factors: Tensor) -> Tensor:
 
 def adjust_hue_(images: Tensor, factors: Tensor) -> Tensor:
     """Turn each pixel's hue in HSV by a share of the circle; value and saturation stay."""
-    # The sectors are told apart by 0/1 masks: several times as fast on a CPU as torch.where.
+    # The sectors are told apart by 0/1 masks: several times as fast on a CPU as torch.where. Memory is used again and
+    # again for the same reason; products with 2, 4 and 6 below are exact, so that it matters not how they are added.
     red, green, blue = images.split_with_sizes((1, 1, 1), 1)  # (N, 1, S, S)
     larger = torch.maximum(red, green)
-    darkest = torch.minimum(red, green).minimum(blue)
-    is_blue = blue.clone().gt_(larger)
-    is_green = green.clone().gt_(red)
-    chroma = torch.maximum(larger, blue).sub_(darkest)
+    darkest = torch.minimum(red, green)
+    torch.minimum(darkest, blue, out=darkest)
+    is_blue = torch.gt(blue, larger, out=torch.empty_like(larger))
+    is_green = torch.gt(green, red, out=torch.empty_like(larger))
+    chroma = torch.maximum(larger, blue, out=larger).sub_(darkest)
     # Sixths of the circle from red, times chroma: G-B, or B-R + 2 chroma, or R-G + 4 chroma, by the largest channel.
     hue = green - blue
-    hue.add_((2 * chroma).add_(blue).sub_(red).sub_(hue).mul_(is_green))
-    hue.add_((4 * chroma).add_(red).sub_(green).sub_(hue).mul_(is_blue))
-    hue.div_(chroma.clamp(min=1e-12))
+    other = torch.add(blue, chroma, alpha=2).sub_(red).sub_(hue).mul_(is_green)
+    hue.add_(other)
+    torch.add(red, chroma, alpha=4, out=other).sub_(green).sub_(hue).mul_(is_blue)
+    hue.add_(other)
+    hue.div_(torch.clamp(chroma, min=1e-12, out=other))
     hue.add_(_per_image(6 * factors))
-    hue.sub_((hue * (1 / 6)).floor_().mul_(6))  # into 0 … 6; torch.remainder is slow
+    hue.sub_(torch.mul(hue, 1 / 6, out=other).floor_(), alpha=6)  # into 0 … 6; torch.remainder is slow
     # Red is |hue - 3| - 1, green 2 - |hue - 2|, blue 2 - |hue - 4|, each cut to 0 … 1: the share of the chroma.
-    centre, sign, offset = images.new_tensor([[3, 2, 4], [1, -1, -1], [-1, 2, 2]])[:, :, None, None]
-    torch.sub(hue, centre, out=images)
-    return images.abs_().mul_(sign).add_(offset).clamp_(0, 1).mul_(chroma).add_(darkest)
+    torch.sub(hue, 3, out=red).abs_().sub_(1)
+    torch.sub(hue, 2, out=green).abs_().neg_().add_(2)
+    torch.sub(hue, 4, out=blue).abs_().neg_().add_(2)
+    return images.clamp_(0, 1).mul_(chroma).add_(darkest)
 
 
 OPERATIONS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ccl.views.blur import blur_radius, gaussian_blur
-from ccl.views.colour import jitter, to_grey
+from ccl.views.colour import jitter_, to_grey
 from ccl.views.draws import Appearance
 from ccl.views.recipes import Recipe
 
@@ -13,13 +13,12 @@ _CPU_BLOCK = 2**20
 
 
 def finish(crops: Tensor, appearance: Appearance, recipe: Recipe) -> Tensor:
-    """Crops (N, 3, S, S) in 0 … 1, already flipped, become normalised views; the crops' memory may be used up."""
-    block = max(1, _CPU_BLOCK // crops[:1].numel()) if len(crops) and crops.device.type == "cpu" else len(crops)
-    if len(crops) <= block:
-        return normalise_(_coloured_and_blurred(crops, appearance, recipe), recipe)
+    """Crops (N, 3, S, S) in 0 … 1, already flipped, become normalised views, in their own memory."""
+    block = max(1, _CPU_BLOCK // max(1, crops[:1].numel())) if crops.device.type == "cpu" else max(1, len(crops))
     for start in range(0, len(crops), block):
         rows = slice(start, start + block)
-        crops[rows] = normalise_(_coloured_and_blurred(crops[rows], appearance.rows(rows), recipe), recipe)
+        _colour_and_blur_(crops[rows], appearance.rows(rows), recipe)
+        normalise_(crops[rows], recipe)
     return crops
 
 
@@ -30,10 +29,10 @@ def normalise_(images: Tensor, recipe: Recipe) -> Tensor:
     return images.sub_(mean).div_(std)
 
 
-def _coloured_and_blurred(images: Tensor, appearance: Appearance, recipe: Recipe) -> Tensor:
+def _colour_and_blur_(images: Tensor, appearance: Appearance, recipe: Recipe) -> None:
     device = images.device
     if appearance.is_jittered.any():
-        images = jitter(images, appearance.factors, appearance.orders, appearance.is_jittered)
+        jitter_(images, appearance.factors, appearance.orders, appearance.is_jittered)
     grey = appearance.is_grey.nonzero()[:, 0].to(device)
     if len(grey):
         images.index_copy_(0, grey, to_grey(images.index_select(0, grey)))
@@ -42,4 +41,3 @@ def _coloured_and_blurred(images: Tensor, appearance: Appearance, recipe: Recipe
         sigmas = appearance.sigmas.to(device)[blurred]
         soft = gaussian_blur(images.index_select(0, blurred), sigmas, blur_radius(recipe.max_sigma))
         images.index_copy_(0, blurred, soft)
-    return images
