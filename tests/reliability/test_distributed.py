@@ -182,6 +182,20 @@ def test_r4_another_number_of_ranks_goes_on_and_says_so(
     assert [row["num_images"] for row in rows(folder, "epoch")] == [row["num_images"] for row in rows(whole, "epoch")]
 
 
+def test_a_signal_to_one_rank_stops_all_after_the_same_update(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start(command(folder, 2))
+    wait_until(folder, process, is_learning(1, 2))
+    os.kill(workers(process)[1], signal.SIGTERM)
+    told = finish(process, 60)
+    assert "ccl: stopped by SIGTERM; its state is saved, the same command goes on" in told, told
+    assert "has lost another rank" not in told
+    assert status(folder)["state"] == "stopped"
+    checkpoint = CheckpointStore(folder / "checkpoints").newest()
+    assert checkpoint is not None
+    assert checkpoint.about["position"]["step"] == 0  # at once, not at the end of the step
+
+
 def test_a_rank_that_fails_is_heard_and_ends_the_others(tmp_path: Path) -> None:
     """Only the second rank fails, in its fifth update, while the first waits for its gradients."""
     script = tmp_path / "failing.py"

@@ -37,7 +37,7 @@ VARIANTS = [
 ]
 
 
-THREE = [("encoder.batch_norm_groups=3", "strategy=ccl", f"objective={name}") for name in OBJECTIVES]
+THREE = [("encoder.batch_norm_groups=3", "strategy=ccl", f"objective={name}", "epochs=1") for name in OBJECTIVES]
 TASKS = {2: [*COMBINATIONS, *VARIANTS], 3: THREE}
 CASES = [(num_ranks, number) for num_ranks, tasks in TASKS.items() for number in range(len(tasks))]
 pytestmark = [pytest.mark.timeout(280), pytest.mark.xdist_group("ranks")]
