@@ -1,5 +1,6 @@
 """Speed as ratios measured in one run, so that a noisy machine counts on both sides: name, ratio, goal, verdict."""
 
+import random
 import subprocess
 import sys
 import tempfile
@@ -8,7 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image, ImageEnhance, ImageFilter
+from torch import Tensor
 
 from ccl.data import chain, epoch_batches
 from ccl.evaluation import AccuracyMatrix
@@ -49,23 +53,52 @@ def fastest(*actions: Callable[[], object], rounds: int = 7) -> list[float]:
     return best
 
 
-def views_against_kornia() -> Row:
-    """Images per second of the 32-pixel MoCo recipe, ours ÷ kornia's."""
+def views(size: int, goals: tuple[float, float]) -> Iterator[Row]:
+    """Images per second of the MoCo recipe of this size, ours ÷ kornia's and ÷ Pillow's in one process."""
     import kornia.augmentation as K
 
     from ccl.data import ArraySource
 
-    images = torch.randint(256, (256, 3, 32, 32), dtype=torch.uint8)
-    viewer, source, positions = Viewer(RECIPES["moco_cifar"], 0), ArraySource(images), torch.arange(256)
-    theirs = torch.nn.Sequential(
-        K.RandomResizedCrop((32, 32), scale=(0.08, 1.0)),
+    recipe, num_images = RECIPES["moco_cifar" if size == 32 else "moco_imagenet"], 256 if size == 32 else 32
+    images = torch.randint(256, (num_images, 3, size, size), dtype=torch.uint8)
+    viewer, source, positions = Viewer(recipe, 0), ArraySource(images), torch.arange(num_images)
+    blur = [K.RandomGaussianBlur((13, 13), (0.1, 2.0), p=0.5)] if recipe.blur_probability else []
+    kornia = torch.nn.Sequential(
+        K.RandomResizedCrop((size, size), scale=(recipe.min_scale, 1.0)),
         K.RandomHorizontalFlip(),
         K.ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8),
         K.RandomGrayscale(p=0.2),
+        *blur,
     )
-    unit = images.float() / 255
-    ours_s, theirs_s = fastest(lambda: list(viewer.batches(source, [positions], num_views=1)), lambda: theirs(unit))
-    return Row("views, 32 px: images/s ÷ kornia", theirs_s / ours_s, 5.0, at_least=True)
+    unit, pictures = images.float() / 255, [source.picture(position) for position in range(num_images)]
+    ours_s, kornia_s, pillow_s = fastest(
+        lambda: list(viewer.batches(source, [positions], num_views=1)),
+        lambda: kornia(unit),
+        lambda: [_pillow_view(picture, size, bool(blur)) for picture in pictures],
+    )
+    yield Row(f"views, {size} px: images/s ÷ kornia", kornia_s / ours_s, goals[0], at_least=True)
+    yield Row(f"views, {size} px: images/s ÷ Pillow, one process", pillow_s / ours_s, goals[1], at_least=True)
+
+
+def _pillow_view(picture: Image.Image, size: int, may_blur: bool) -> Tensor:
+    """The recipe as torchvision does it with Pillow, each operation as often as it is drawn."""
+    draw = random.random
+    side = max(1, round(picture.width * (0.2 + 0.8 * draw()) ** 0.5))
+    left, top = int(draw() * (picture.width - side)), int(draw() * (picture.height - side))
+    view = picture.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.BILINEAR)
+    if draw() < 0.5:
+        view = view.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    if draw() < 0.8:
+        for enhance in (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color):
+            view = enhance(view).enhance(0.6 + 0.8 * draw())
+        hue, saturation, value = view.convert("HSV").split()
+        turn = round(25 * (2 * draw() - 1))
+        view = Image.merge("HSV", (hue.point([(h + turn) % 256 for h in range(256)]), saturation, value)).convert("RGB")
+    if draw() < 0.2:
+        view = view.convert("L").convert("RGB")
+    if may_blur and draw() < 0.5:
+        view = view.filter(ImageFilter.GaussianBlur(0.1 + 1.9 * draw()))
+    return torch.from_numpy(np.array(view)).permute(2, 0, 1).float().div_(255).sub_(0.5).div_(0.25)
 
 
 def price_of_ccl() -> Row:
@@ -144,7 +177,7 @@ def main() -> None:
     """Measure every row on one thread and print the table."""
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, 1 thread\n{'what':<52} {'ratio':>8}   goal")
-    for row in (views_against_kornia(), price_of_ccl(), *saving(), start_up()):
+    for row in (*views(32, (5.0, 20.0)), *views(224, (3.0, 3.0)), price_of_ccl(), *saving(), start_up()):
         print(row, flush=True)
 
 
