@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from ccl.running.probing import paper_accuracy
-from ccl.running.silence import SilentDisplay
 
 from benchmarks.timing import Row, fastest
 from ccl.encoders.reading import extract
@@ -17,6 +15,8 @@ from ccl.loading import load_settings
 from ccl.memory import group, lowest_scores
 from ccl.running import run
 from ccl.running.build import build_learner, build_selection, build_stream, build_viewer
+from ccl.running.probing import paper_accuracy
+from ccl.running.silence import SilentDisplay
 from ccl.training import remember
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from ccl.running.silence import SilentDisplay
 
 from benchmarks.timing import Row, fastest
 from ccl.data import chain, epoch_batches
@@ -18,6 +17,7 @@ from ccl.report import RunLog
 from ccl.running import run
 from ccl.running.build import build_learner, build_stream, build_viewer
 from ccl.running.saving import RunState
+from ccl.running.silence import SilentDisplay
 from ccl.settings import Settings
 from ccl.training import Progress
 from ccl.training.checkpoint import CheckpointStore
