@@ -1,5 +1,6 @@
 """The program itself: start-up, memory, and a folder of a million files."""
 
+import json
 import os
 import subprocess
 import sys
@@ -36,8 +37,6 @@ def memory() -> Iterator[Row]:
 
 
 def _peak(scratch: str) -> float:
-    import json
-
     status = json.loads((Path(scratch) / "run" / "status.json").read_text())
     return float(status["peak_memory_bytes"]) / 1e9
 

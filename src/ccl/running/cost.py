@@ -35,7 +35,7 @@ class Cost:
     network_bytes: int  # student, copies, gradients, momentum, queues
     activation_bytes: int  # of one batch in training
     checkpoint_bytes: int
-    message_bytes: int  # sent by a rank in each update, where there are several
+    message_bytes: int  # gradients and keys that a rank sends in each update; MoCo's second views come on top
 
     @property
     def passes(self) -> float:
@@ -90,7 +90,7 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
         operations=operations,
         operations_per_image=of_present,
         forward_operations=forward,
-        num_read=_num_read(settings, sum(step_sizes), len(step_sizes), len(sizes)),
+        num_read=_num_read(settings, sum(step_sizes), len(sizes)),
         parameters=parameters,
         network_bytes=kept_bytes + _FLOAT * parameters * 2,
         activation_bytes=_activations(settings, encoder) * settings.batch_size * _student_views(settings.objective),
@@ -99,7 +99,7 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
     )
 
 
-def _num_read(settings: Settings, num_images: int, num_steps: int, num_arrivals: int) -> int:
+def _num_read(settings: Settings, num_images: int, num_arrivals: int) -> int:
     probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after]
     read = probes * round(num_images * (1 + _TEST_SHARE))
     method = settings.memory.selection or STRATEGIES[settings.strategy].selection

@@ -58,7 +58,7 @@ def in_words(costs: Sequence[Cost], images_per_second: float | None) -> str:
 ASSUMED = f"one GPU that sustains {ASSUMED_GPU_RATE / 1e12:.0f} TFLOP/s (assumed, not measured)"
 
 
-def sheet(settings: Settings, cost: Cost, images_per_second: float | None, ranks: int = 1) -> list[tuple[str, str]]:
+def sheet(settings: Settings, cost: Cost, images_per_second: float | None) -> list[tuple[str, str]]:
     """The whole estimate, a term and its words a line."""
     passes = f"{cost.num_images / 1e6:,.2f} million image passes in {cost.num_updates:,} updates"
     lines = [
@@ -74,7 +74,7 @@ def sheet(settings: Settings, cost: Cost, images_per_second: float | None, ranks
             f"{size(cost.network_bytes)} networks and queues, {size(cost.activation_bytes)} a batch's activations",
         ),
         ("disk", f"{size(cost.checkpoint_bytes)} a checkpoint, {settings.checkpoint.keep} kept; images kept beside"),
-        ("between ranks", f"{size(cost.message_bytes)} a rank and update, if there are several"),
+        ("between ranks", f"{size(cost.message_bytes)} of gradients and keys a rank and update, if there are several"),
     ]
     if images_per_second is not None:
         here = f"about {clock(cost.passes / images_per_second)} at {images_per_second:,.0f} images/s, measured just now"
