@@ -13,6 +13,7 @@ The pipeline, a folder each; imports point upstream only:
     evaluation  what it is worth            probes, the accuracy matrix, health
     report      what a run tells            tables, pictures, a page
     running     one run                     from settings to a run folder, saved and resumed
+    state       an encoder that keeps up    fed with drops of images, versioned, used the same day
 
 Letters in shape comments: N images of a batch, M of them old (or any other count), V views, D embedding dimensions,
 F features, K negatives or queue rows, C classes or channels, S the side of a view, H and W of an image, T steps.

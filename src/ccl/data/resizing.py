@@ -23,11 +23,19 @@ def resized(dataset: Dataset, side: int, progress: Progress | None = None) -> Da
     def small_part(source: ImageSource) -> Screened:
         if source.image_size is None:
             return _resized_pictures(source, side, progress)
-        everything = torch.arange(len(source))
-        images = source.read(everything) if source.image_size == (side, side) else _resized_arrays(source, side)
-        return ArraySource(images), everything, []
+        return squared(source, side), torch.arange(len(source)), []
 
     return each_part(dataset, small_part)
+
+
+def squared(source: ImageSource, side: int) -> ArraySource:
+    """The centre squares of images that are all sound, with their ids; raises BadImageError where one is not."""
+    if source.image_size is None:
+        pixels = [torch.from_numpy(_square(source.picture(number), side)) for number in range(len(source))]
+        return ArraySource(torch.stack(pixels).permute(0, 3, 1, 2).contiguous(), source.ids)
+    if source.image_size == (side, side):
+        return ArraySource(source.read(torch.arange(len(source))), source.ids)
+    return ArraySource(_resized_arrays(source, side), source.ids)
 
 
 def _resized_pictures(source: ImageSource, side: int, progress: Progress | None) -> Screened:

@@ -1,0 +1,5 @@
+"""An encoder that keeps up: a folder that is fed with drops of unlabelled images and used the same day."""
+
+from ccl.state.frozen import FrozenEncoder
+
+__all__ = ["FrozenEncoder"]
