@@ -132,7 +132,7 @@ def saving() -> Iterator[Row]:
         log = RunLog(Path(scratch), settings, {"steps": []})
         log.row("step")
         store, matrix = CheckpointStore(Path(scratch) / "checkpoints"), AccuracyMatrix(5)
-        state = RunState(learner, matrix, log, store, minutes=10, stop=StopRequest(), stamp={})
+        state = RunState(learner, log, store, others={"accuracy": matrix}, minutes=10, stop=StopRequest(), stamp={})
         update()
         update_s, save_s, restore_s = fastest(update, lambda: state.save(progress, "phase"), state.restore, rounds=3)
     # The paper's epoch of 10,000 images of 32 px is four times the arithmetic of this network's 16 px.

@@ -47,13 +47,14 @@ class Dataset:
 def numbered(dataset: Dataset) -> Dataset:
     """The same images with ids 0 … N-1 in the training part, N … N+M-1 in the test part."""
     num_train = len(dataset.train)
-    train = _with_ids(dataset.train, torch.arange(num_train))
+    train = with_ids(dataset.train, torch.arange(num_train))
     if dataset.test is None:
         return replace(dataset, train=train)
-    return replace(dataset, train=train, test=_with_ids(dataset.test, num_train + torch.arange(len(dataset.test))))
+    return replace(dataset, train=train, test=with_ids(dataset.test, num_train + torch.arange(len(dataset.test))))
 
 
-def _with_ids(source: ImageSource, ids: Tensor) -> ImageSource:
+def with_ids(source: ImageSource, ids: Tensor) -> ImageSource:
+    """The same images with other ids (N,)."""
     if isinstance(source, ArraySource):
         return ArraySource(source.images, ids)
     if isinstance(source, FileSource):

@@ -1,8 +1,9 @@
-"""Whose is a run folder: one process at a time, and nobody else's files."""
+"""Whose is a folder that a command writes: one process at a time, and nobody else's files."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -13,20 +14,35 @@ from ccl.folder import SETTINGS, read_status
 LOCK = ".lock"
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A kind of folder: what it is called, the option that names it, the file that marks it, whose status tells."""
+
+    title: str
+    option: str
+    marker: str
+    status: str = "."  # the folder below it with the status of its holder
+
+
+RUN = Kind("run folder", "--out", SETTINGS)
+
+
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, kind: Kind = RUN) -> Iterator[None]:
     """Make the folder if need be and hold it; the lock of a dead process is free at once."""
+    named = f"{kind.option} {folder}"
     try:
         if folder.exists() and not folder.is_dir():
-            raise UserError(f"--out {folder} is a file; name a folder")
-        _refuse_strangers(folder)
+            raise UserError(f"{named} is a file; name a folder")
+        _refuse_strangers(folder, kind, named)
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0.2)
     except Timeout:
-        raise UserError(f"--out {folder} is in use by {_holder(folder)}; wait for it or name another folder") from None
+        holder = _holder(folder / kind.status)
+        raise UserError(f"{named} is in use by {holder}; wait for it or name another folder") from None
     except OSError as error:
-        raise UserError(f"--out {folder} can't be used: {error.strerror}") from None
+        raise UserError(f"{named} can't be used: {error.strerror}") from None
     try:
         yield
     finally:
@@ -36,12 +52,12 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _refuse_strangers(folder: Path) -> None:
-    """A folder with anything in it must be a run folder; what a killed first moment leaves does not count."""
-    if not folder.exists() or (folder / SETTINGS).exists():
+def _refuse_strangers(folder: Path, kind: Kind, named: str) -> None:
+    """A folder with anything in it must be of this kind; what a killed first moment leaves does not count."""
+    if not folder.exists() or (folder / kind.marker).exists():
         return
     if any(name != LOCK and not name.endswith(".part") for name in os.listdir(folder)):
-        raise UserError(f"--out {folder} is no run folder and not empty: it has no {SETTINGS}; name another folder")
+        raise UserError(f"{named} is no {kind.title} and not empty: it has no {kind.marker}; name another folder")
 
 
 def _holder(folder: Path) -> str:

@@ -27,7 +27,7 @@ from ccl.running.keeping import keep, peak_memory
 from ccl.running.occupancy import locked
 from ccl.running.probing import Prober
 from ccl.running.protocol import protocol, worth_knowing
-from ccl.running.saving import RunState, stamp
+from ccl.running.saving import RunState, go_on, stamp
 from ccl.running.silence import SilentDisplay, SilentLog
 from ccl.settings import Settings
 from ccl.training import Observer, Progress, learn_stream
@@ -128,12 +128,12 @@ def _learn(
     store = CheckpointStore(log.folder / CHECKPOINTS, options.keep)
     made = stamp(settings, stream.dataset.fingerprint)
     _refuse_differences(made)
-    state = RunState(learner, matrix, log, store, minutes=options.minutes, stop=stop, stamp=made)
+    state = RunState(learner, log, store, others={"accuracy": matrix}, minutes=options.minutes, stop=stop, stamp=made)
     if stream.dataset.skipped and ranks.is_first():
         write_bad_images(log.folder / "bad_images.csv", stream.dataset.skipped)
     display.run_begins(settings.strategy, len(stream.arrivals), settings.epochs)
     prober = Prober(settings, stream, learner.encoder, viewer, matrix, log, display)
-    progress = _go_on(state, store, display)
+    progress = go_on(state, display)
     if progress is None:
         progress = Progress()
         log.begin()
@@ -165,26 +165,3 @@ def _refuse_differences(made: Mapping[str, Any]) -> None:
     for name in ("settings", "data"):
         if made[name] != firsts[name]:
             raise UserError(f"rank {ranks.rank()} has other {name} than the first; all machines need the same")
-
-
-def _go_on(state: RunState, store: CheckpointStore, display: Display) -> Progress | None:
-    """The newest good checkpoint, with a word to the user; None to begin at the beginning."""
-    progress = state.restore()
-    for path, reason in store.bad:
-        display.note(f"passed over a bad checkpoint: {path}: {reason}")
-    if progress is None:
-        return None
-    if change := state.changed("data"):
-        raise UserError(
-            f"the data is not what this run began with (fingerprint {change[0]}, now {change[1]}); restore it"
-        )
-    for name, title in {"threads": "threads", "torch": "torch", "world_size": "the number of processes"}.items():
-        if change := state.changed(name):
-            told = f"{title} changed since the checkpoint ({change[0]} -> {change[1]})"
-            display.note(f"{told}: the outcome will be near, not equal bit for bit")
-    where = f"step {progress.step + 1}"
-    if progress.phase == "train":
-        display.note(f"going on at {where}, epoch {progress.epoch + 1}, batch {progress.batch + 1}")
-    else:
-        display.note(f"going on after the training of {where}")
-    return progress

@@ -4,14 +4,13 @@ import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ccl import ranks
 from ccl.errors import StoppedError, UserError
-from ccl.evaluation import AccuracyMatrix
 from ccl.loading import dump_settings
 from ccl.report import RunLog
 from ccl.running.silence import SilentLog
@@ -24,21 +23,36 @@ from ccl.training.stopping import StopRequest
 COST_DIVISOR = 50
 
 
+class Stateful(Protocol):
+    """Whatever comes and goes as plain tensors."""
+
+    def state_dict(self) -> Mapping[str, Tensor]: ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> Any: ...
+
+
+class Notes(Protocol):
+    """Whoever tells a person a line."""
+
+    def note(self, text: str) -> None: ...
+
+
 class RunState:
-    """The learner, its memory, the matrix and the log of one run, saved and restored together."""
+    """The learner, its memory, the log and what else a run has, by names, saved and restored together."""
 
     def __init__(
         self,
         learner: Learner,
-        matrix: AccuracyMatrix,
         log: RunLog | SilentLog,
         store: CheckpointStore,
         *,
+        others: Mapping[str, Stateful],
         minutes: float,
         stop: StopRequest,
         stamp: Mapping[str, Any],
     ) -> None:
-        self.learner, self.matrix, self.log, self.store = learner, matrix, log, store
+        self.log, self.store = log, store
+        self._parts: dict[str, Stateful] = {"learner": learner, "memory": learner.memory, **others}
         self.seconds = 60 * minutes
         self.stop = stop
         self.stamp = dict(stamp)
@@ -73,12 +87,7 @@ class RunState:
         self._cost = self._saved_at - started
 
     def _content(self, progress: Progress) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        parts = {
-            "learner": self.learner.state_dict(),
-            "memory": self.learner.memory.state_dict(),
-            "optimizer": progress.state_dict(),
-            "accuracy": self.matrix.state_dict(),
-        }
+        parts = {name: part.state_dict() for name, part in self._parts.items()} | {"optimizer": progress.state_dict()}
         tensors = {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
         about = {"position": progress.position(), "log": self.log.state(), **self.stamp}
         return tensors, about
@@ -93,13 +102,9 @@ class RunState:
         if checkpoint is None:
             return None
 
-        parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
-        for key, value in checkpoint.tensors.items():
-            owner, _, name = key.partition("/")
-            parts[owner][name] = value
-        self.learner.load_state_dict(parts["learner"])
-        self.learner.memory.load_state_dict(parts["memory"])
-        self.matrix.load_state_dict(parts["accuracy"])
+        parts = by_part(checkpoint.tensors)
+        for name, part in self._parts.items():
+            part.load_state_dict(parts[name])
         self.log.go_on(checkpoint.about["log"])
         self._restored_stamp = checkpoint.about
         return Progress.restored(checkpoint.about["position"], parts["optimizer"])
@@ -108,6 +113,38 @@ class RunState:
         """[then, now] where the restored checkpoint was made with another value; None where equal or not told."""
         then, now = self._restored_stamp.get(name), self.stamp[name]
         return None if then is None or then == now else [then, now]
+
+
+def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """A checkpoint's tensors "part/name" by part; one that is not there is empty."""
+    parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for key, value in tensors.items():
+        part, _, name = key.partition("/")
+        parts[part][name] = value
+    return parts
+
+
+def go_on(state: RunState, display: Notes) -> Progress | None:
+    """Restore the newest good checkpoint, with a word to the user; None to begin at the beginning."""
+    progress = state.restore()
+    for path, reason in state.store.bad:
+        display.note(f"passed over a bad checkpoint: {path}: {reason}")
+    if progress is None:
+        return None
+    if change := state.changed("data"):
+        raise UserError(
+            f"the data is not what this run began with (fingerprint {change[0]}, now {change[1]}); restore it"
+        )
+    for name, title in {"threads": "threads", "torch": "torch", "world_size": "the number of processes"}.items():
+        if change := state.changed(name):
+            told = f"{title} changed since the checkpoint ({change[0]} -> {change[1]})"
+            display.note(f"{told}: the outcome will be near, not equal bit for bit")
+    where = f"step {progress.step + 1}"
+    if progress.phase == "train":
+        display.note(f"going on at {where}, epoch {progress.epoch + 1}, batch {progress.batch + 1}")
+    else:
+        display.note(f"going on after the training of {where}")
+    return progress
 
 
 def _refuse_disagreement(number: int) -> None:

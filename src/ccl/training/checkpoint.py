@@ -72,8 +72,8 @@ class Finding:
 class CheckpointStore:
     """The checkpoints of one run; their numbers only grow."""
 
-    def __init__(self, folder: Path, keep: int = 2) -> None:
-        if keep < 1:
+    def __init__(self, folder: Path, keep: int | None = 2) -> None:
+        if keep is not None and keep < 1:
             raise ValueError(f"keep must be at least 1, is {keep}")
         self.folder, self.keep = folder, keep
         self._bad: dict[Path, tuple[Any, ...]] = {}  # by the checkpoint's folder
@@ -108,6 +108,26 @@ class CheckpointStore:
         self._bad.pop(path, None)  # where a bad one of this number was removed by hand
         self._prune()
         return path
+
+    def load(self, number: int) -> Checkpoint:
+        """This one, verified; raises UserError where it is not there or not good."""
+        folder = self.folder / f"{number:08d}"
+        try:
+            return _load(folder)
+        except _NewerError as error:
+            raise UserError("{}: {}; update ccl to read it".format(*error.args)) from error
+        except _BadError as error:
+            raise UserError("{}: {}".format(*error.args)) from error
+
+    def remove(self, number: int) -> None:
+        """Let go of this one; a kill half-way leaves nothing that looks like a checkpoint."""
+        folder = self.folder / f"{number:08d}"
+        if folder in self._present():
+            _remove(folder.rename(self.folder / f"{PRUNING}{os.getpid()}-{folder.name}"))
+
+    def numbers(self) -> list[int]:
+        """Of all that are there, good or not, ascending."""
+        return [int(folder.name) for folder in self._present()]
 
     def newest(self) -> Checkpoint | None:
         """The newest that verifies, None where there is none at all; raises UserError where none of them is good."""
@@ -148,10 +168,12 @@ class CheckpointStore:
 
     def _prune(self) -> None:
         """Remove all before the last `keep`, not counting known bad ones; half a folder never keeps its name."""
+        if self.keep is None:
+            return
         present = self._present()
         kept = [folder for folder in present if folder not in self._bad][-self.keep :]
         for folder in present[: present.index(kept[0])]:
-            _remove(folder.rename(self.folder / f"{PRUNING}{os.getpid()}-{folder.name}"))
+            self.remove(int(folder.name))
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
