@@ -1,6 +1,7 @@
 """A run folder from outside: the names of its files, its status, whether its run is done. No torch in here."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,14 @@ CHECKPOINTS = "checkpoints"
 ENCODER = "encoder.safetensors"
 MEMORY = "memory"
 EMBEDDINGS = "embeddings.npz"
+
+
+def put(path: Path, content: str | bytes) -> None:
+    """Write or replace a small file; a reader never meets half of it."""
+    unfinished = path.with_name(path.name + ".part")
+    with unfinished.open("wb") as file:
+        file.write(content.encode("utf-8", errors="replace") if isinstance(content, str) else content)
+    os.replace(unfinished, path)
 
 
 def read_status(folder: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Settings from presets, YAML files and --set: read safely, merged in order, and refused with advice."""
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -29,10 +30,22 @@ def preset_names() -> list[str]:
 
 def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Settings:
     """Settings of a preset or YAML file, with `a.b=c` assignments on top; all mistakes are told at once."""
-    values = _read(preset_or_file)
+    return validated(merged(_read(preset_or_file), parsed(assignments)))
+
+
+def parsed(assignments: Sequence[str]) -> dict[str, Any]:
+    """What `a.b=c` assignments say, as nested values; later ones win."""
+    values: dict[str, Any] = {}
     for assignment in assignments:
         _merge(values, _parse(assignment))
-    return validated(values)
+    return values
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` laid over `below`: sections are merged, anything else replaced."""
+    values = copy.deepcopy(dict(below))
+    _merge(values, above)
+    return values
 
 
 def validated(values: Mapping[str, Any]) -> Settings:

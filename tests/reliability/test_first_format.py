@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from ccl.cli.display import PlainDisplay
 from ccl.report import read_run
 from ccl.running import run
+from ccl.running.display import PlainDisplay
 from ccl.training.checkpoint import CheckpointStore
 
 FIXTURE = Path(__file__).with_name("run_of_format_1")

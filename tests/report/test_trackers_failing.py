@@ -12,11 +12,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import tracker_fakes as fakes
 from tracker_story import WHOLE, Open, learn, log_of, without_times
 
-from ccl.cli.display import PlainDisplay, RichDisplay
 from ccl.errors import StoppedError, UserError
 from ccl.folder import METRICS, SETTINGS
 from ccl.loading import load_settings
 from ccl.running import run
+from ccl.running.display import PlainDisplay, RichDisplay
 from ccl.settings import differences
 
 

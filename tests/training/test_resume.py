@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from tiny import tiny_settings
 from torch import Tensor
 
-from ccl.cli.display import PlainDisplay
 from ccl.errors import StoppedError, UserError
 from ccl.running import run
+from ccl.running.display import PlainDisplay
 from ccl.settings import Settings
 from ccl.strategies import STRATEGIES
 from ccl.training import Learner

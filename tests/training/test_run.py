@@ -9,12 +9,12 @@ from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file
 
-from ccl.cli.display import PlainDisplay
 from ccl.encoders import Encoder
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.report import read_run
 from ccl.running import run
+from ccl.running.display import PlainDisplay
 
 FOLDER = (
     "epochs=1",

@@ -28,11 +28,11 @@ def demo(
         name: load_settings("demo", [*assignments, f"strategy={name}", f"seed={seed}"]) for name in dict.fromkeys(names)
     }
 
-    from ccl.cli.display import make_display
     from ccl.report.outcome import make_tables
     from ccl.report.page import write_page
     from ccl.report.tables import to_rich
     from ccl.running import run
+    from ccl.running.display import make_display
 
     display = make_display()
     records = [run(settings, out / name, display) for name, settings in runs.items()]

@@ -48,11 +48,11 @@ def run(
         return
 
     from ccl import ranks, running  # after the settings: a typo is told in a moment, torch takes seconds
-    from ccl.cli.display import make_display
     from ccl.report.outcome import make_tables
     from ccl.report.page import write_page
     from ccl.report.tables import to_rich
     from ccl.running.build import build_device
+    from ccl.running.display import make_display
 
     ranks.start(build_device(settings).type)
     display = make_display()

@@ -8,6 +8,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccl.data.dataset import Dataset, Progress
+from ccl.data.decoding import BadImageError
 from ccl.data.screening import Screened, each_part, look_through
 from ccl.data.sources import ArraySource, ImageSource
 
@@ -28,11 +29,13 @@ def resized(dataset: Dataset, side: int, progress: Progress | None = None) -> Da
     return each_part(dataset, small_part)
 
 
-def squared(source: ImageSource, side: int) -> ArraySource:
+def squared(source: ImageSource, side: int, progress: Progress | None = None) -> ArraySource:
     """The centre squares of images that are all sound, with their ids; raises BadImageError where one is not."""
     if source.image_size is None:
-        pixels = [torch.from_numpy(_square(source.picture(number), side)) for number in range(len(source))]
-        return ArraySource(torch.stack(pixels).permute(0, 3, 1, 2).contiguous(), source.ids)
+        images, bad = _resized_pictures(source, side, progress)[::2]
+        if bad:
+            raise BadImageError(bad[0].reason, bad[0].path)
+        return ArraySource(images.read(torch.arange(len(images))), source.ids)
     if source.image_size == (side, side):
         return ArraySource(source.read(torch.arange(len(source))), source.ids)
     return ArraySource(_resized_arrays(source, side), source.ids)

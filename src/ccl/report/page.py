@@ -1,6 +1,5 @@
 """Runs as one HTML file that needs nothing else: no network, no scripts, no fonts, and every name escaped."""
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -11,6 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from ccl.folder import put
 from ccl.report import figures, measures
 from ccl.report.against import accuracy_against, varied_number
 from ccl.report.arms import Arm, make_arms
@@ -57,10 +57,7 @@ def write_page(
     """Write the report of runs; a reader never meets half a page. Blank lines part the introduction's paragraphs."""
     page = _render(records, tables, title, introduction)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
-    # A folder's name may hold bytes that are no text.
-    unfinished.write_text(page, encoding="utf-8", errors="replace")
-    os.replace(unfinished, path)
+    put(path, page)  # a folder's name may hold bytes that are no text
 
 
 def _render(records: Sequence[RunRecord], tables: Sequence[Table], title: str, introduction: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
-from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS
+from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS, put
 from ccl.loading import dump_settings, load_settings
 from ccl.report.trackers import Tracker
 from ccl.settings import Settings
@@ -26,8 +26,8 @@ class RunLog:
     ) -> None:
         self.folder, self._trackers = folder, trackers
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / SETTINGS, dump_settings(settings))
-        _replace(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
+        put(folder / SETTINGS, dump_settings(settings))
+        put(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
         self.started = time.time()
         self._epoch = _Sums()
         self._clock = time.perf_counter()
@@ -57,7 +57,7 @@ class RunLog:
         """Replace status.json: what the run is doing now, and who does it."""
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         times = {"started": self.started, "updated": time.time()}
-        _replace(self.folder / STATUS, json.dumps({"state": state, **about, **holder, **times}, indent=2))
+        put(self.folder / STATUS, json.dumps({"state": state, **about, **holder, **times}, indent=2))
         if state != "running":
             for tracker in self._trackers:
                 tracker.close(state)
@@ -116,12 +116,6 @@ class _Sums:
 
     def means(self) -> dict[str, float]:
         return {name: total / self.counts[name] for name, total in self.totals.items()}
-
-
-def _replace(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + ".part")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)  # a reader never meets half a file
 
 
 @dataclass(frozen=True)

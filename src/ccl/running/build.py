@@ -150,8 +150,8 @@ def build_viewer(settings: Settings, device: torch.device) -> Viewer:
     return Viewer(build_recipe(settings), settings.seed, device, settings.data.workers)
 
 
-def build_learner(settings: Settings, device: torch.device) -> Learner:
-    """Encoder, objective and the strategy's parts, freshly initialised from the seed."""
+def build_encoder(settings: Settings, device: torch.device) -> Encoder:
+    """The student, freshly initialised from the seed."""
     options = settings.encoder
     encoder = make_encoder(
         options.backbone,
@@ -164,11 +164,17 @@ def build_learner(settings: Settings, device: torch.device) -> Learner:
     )
     dtype = choose(settings.precision, device)
     encoder.compute_in(dtype, _channels_last(settings, device, dtype))
+    return encoder.to(device)
+
+
+def build_learner(settings: Settings, device: torch.device) -> Learner:
+    """Encoder, objective and the strategy's parts, freshly initialised from the seed."""
+    encoder = build_encoder(settings, device)
     retention = _build_retention(settings, encoder)
     weights = {CONTRAST: settings.weights.contrast if retention else 1.0}
     weights |= {name: getattr(settings.weights, name) for name in (DISTILLATION, EXTRA_SAMPLE_QUEUE)}
     learner = Learner(encoder, _build_objective(settings, encoder), retention, weights).to(device)
-    if dtype is torch.float16:
+    if encoder.dtype is torch.float16:
         learner.scaler = LossScaler(device.type)
     if settings.performance.compile:
         for module in learner.modules():

@@ -42,7 +42,7 @@ class Display(Observer, Protocol):
         """One line worth knowing."""
         ...
 
-    def run_begins(self, title: str, num_steps: int, epochs: int) -> None: ...
+    def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None: ...
 
     def loading(self, done: int, total: int) -> None: ...
 
@@ -53,7 +53,7 @@ class Display(Observer, Protocol):
     def run_ends(self) -> None: ...
 
 
-class _Both:
+class Both:
     """Two observers as one."""
 
     def __init__(self, first: Observer, second: Observer) -> None:
@@ -150,7 +150,7 @@ def _learn(
         build_plan(settings),
         selection=build_selection(settings),
         num_clusters=stream.num_clusters,
-        observer=_Both(log, display),
+        observer=Both(log, display),
         after_step=prober.after_step,
         progress=progress,
         save=state.save,

@@ -28,6 +28,10 @@ class FrozenEncoder:
     resize: int | None = None  # the side to which every image is brought before it is seen; None: as it is
     about: Mapping[str, Any] = field(default_factory=dict)  # what the version says of itself, as JSON values
 
+    def close(self) -> None:
+        """End the loader workers, if there are any."""
+        self.viewer.close()
+
     @property
     def recipe(self) -> Recipe:
         return self.viewer.recipe

@@ -83,13 +83,22 @@ class CheckpointStore:
         """The file and the reason of each bad checkpoint that the last `newest` or `check` met."""
         return [(path, reason) for path, reason in self._bad.values()]
 
-    def save(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any], files: Mapping[str, bytes] = {}) -> Path:
-        """Write the next checkpoint and prune the oldest; a kill at any moment leaves the one before it good."""
+    def save(
+        self,
+        tensors: Mapping[str, Tensor],
+        about: Mapping[str, Any],
+        files: Mapping[str, bytes] = {},
+        number: int | None = None,
+    ) -> Path:
+        """Write the next checkpoint and prune the oldest; a kill at any moment leaves the one before it good.
+
+        Its number is one more than the highest there is, unless the caller counts.
+        """
         if wrong := [name for name in files if not _PLAIN_NAME.fullmatch(name) or name in (STATE, MANIFEST)]:
             raise ValueError(f"not names for files of a checkpoint: {wrong}")
         self.folder.mkdir(parents=True, exist_ok=True)
         _sync(self.folder.parent)
-        number = max((int(path.name) for path in self._present()), default=0) + 1
+        number = max(self.numbers(), default=0) + 1 if number is None else number
         path, unfinished = self.folder / f"{number:08d}", self.folder / f"{SAVING}{os.getpid()}-{number}"
         contents = {STATE: safetensors.torch.save(_apart(tensors)), **files}
         contents[MANIFEST] = _manifest(number, about, contents)

@@ -51,7 +51,7 @@ class PlainDisplay:
     def note(self, text: str) -> None:
         self.console.print(f"· {text}", markup=False, highlight=False)
 
-    def run_begins(self, title: str, num_steps: int, epochs: int) -> None:
+    def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
         self._title, self._num_steps, self._epochs = TITLES.get(title, title), num_steps, epochs
         self._began = None
 
@@ -98,14 +98,15 @@ class RichDisplay:
         self._speed = Speed()
         self._progress: Progress | None = None
         self._task = TaskID(0)
-        self._title, self._num_steps, self._epochs = "", 1, 1
+        self._title, self._num_steps, self._epochs, self._first_step = "", 1, 1, 0
 
     def note(self, text: str) -> None:
         self.console.print(f"[dim]·[/dim] {escape(text)}", highlight=False)  # a path or an error may hold brackets
 
-    def run_begins(self, title: str, num_steps: int, epochs: int) -> None:
+    def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
         self._title, self._num_steps, self._epochs = TITLES.get(title, title), num_steps, epochs
-        self._bar(f"{self._title}: probing the random encoder", 1.0)
+        self._first_step = first_step
+        self._bar(f"{self._title}: preparing", 1.0)
 
     def _bar(self, text: str, total: float) -> None:
         if self._progress is None:
@@ -133,9 +134,9 @@ class RichDisplay:
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
         self._speed.add(losses, num_images)
         text = f"{self._title}: step {step + 1}/{self._num_steps} epoch {epoch + 1}/{self._epochs}"
-        self._bar(text, float(self._num_steps * self._epochs))
+        self._bar(text, float((self._num_steps - self._first_step) * self._epochs))
         if self._progress is not None:
-            done = step * self._epochs + epoch + share
+            done = (step - self._first_step) * self._epochs + epoch + share
             self._progress.update(self._task, completed=done, about=str(self._speed))
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
@@ -158,7 +159,7 @@ class RichDisplay:
 def make_display() -> PlainDisplay | RichDisplay:
     """What suits the place where the output goes."""
     console = Console()
-    return RichDisplay(console) if console.is_terminal else PlainDisplay(console)
+    return RichDisplay(console) if console.is_terminal or console.is_jupyter else PlainDisplay(console)
 
 
 def _probe_line(title: str, step: int | None, result: ProbeResult) -> str:

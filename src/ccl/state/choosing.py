@@ -1,0 +1,78 @@
+"""Settings for images nobody has described: chosen from their size, their number and the device.
+
+Conventions, not optima: sizes and widths are what two CPU cores or one GPU can learn in tens of minutes, and every
+value can be overridden. They are chosen once, at the first drop, and hold for all later ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ccl.errors import UserError
+from ccl.loading import merged, validated
+from ccl.settings import Settings, differences
+
+FEWEST_IMAGES = 16  # of a drop: fewer have no contrast to learn from
+_SMALL, _MEDIUM = 48, 128  # longest shorter side, in pixels, of what counts as small and as medium images
+
+# What a state must keep as long as it lives: the shape of its network and queues, and how an image is shown to it.
+_FIXED = ("strategy", "objective", "seed", "encoder.", "moco_v2.", "insdisc.", "extra_sample_queue.", "data.resize")
+_FIXED_VIEWS = ("views.recipe", "views.size")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings, and why they are what they are, a line each."""
+
+    settings: Settings
+    reasons: tuple[str, ...]
+
+
+def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) -> Choice:
+    """Settings for a first drop of images whose shorter side is `side` (the median), with what was asked for on top."""
+    is_gpu = device == "cuda"
+    values: dict[str, Any] = {"dataset": "folder", "strategy": "ccl", "objective": "moco_v2"}
+    seen, seen_why = _seeing(side, is_gpu)
+    effort, effort_why = _effort(num_images, is_gpu)
+    memory = {"memory": {"clusters": "estimate", "budget": 2000}, "probe": {"after": "never"}}
+    for part in (seen, effort, memory, asked):
+        values = merged(values, part)
+    return Choice(validated(values), (seen_why, effort_why))
+
+
+def _seeing(side: int, is_gpu: bool) -> tuple[dict[str, Any], str]:
+    """Views and network by the size of the images."""
+    width = 64 if is_gpu else 16
+    encoder = {"backbone": "resnet18", "width": width, "dim": 128, "batch_norm_groups": 1}
+    if side <= _SMALL:
+        size = 16 if side <= 20 else 32
+        told = f"{side} px → small images: views of {size} px, ResNet-18 of width {width} with the CIFAR stem"
+        seen = {"data": {"resize": size}, "views": {"recipe": "moco_cifar", "size": size, "min_scale": 0.2}}
+        return seen | {"encoder": {**encoder, "stem": "cifar"}, "temperature": 0.1}, told
+    photos = {"encoder": {**encoder, "stem": "imagenet"}, "temperature": 0.2}
+    if is_gpu and side > _MEDIUM:
+        told = f"{side} px → photographs: views of 224 px cut by workers, ResNet-18 with the ImageNet stem"
+        return photos | {"views": {"recipe": "moco_imagenet", "size": 224}, "data": {"workers": 4}}, told
+    told = f"{side} px → brought to 96 px: views of 64 px, ResNet-18 of width {width} with the ImageNet stem"
+    return photos | {"views": {"recipe": "moco_imagenet", "size": 64}, "data": {"resize": 96}}, told
+
+
+def _effort(num_images: int, is_gpu: bool) -> tuple[dict[str, Any], str]:
+    """Batch, queue and epochs by the number of images: a set number of updates, whatever a drop's size."""
+    batch = min(256 if is_gpu else 128, max(16, 2 ** ((num_images // 8).bit_length() - 1) if num_images >= 16 else 16))
+    queue = min(4096, max(64, 2 ** ((num_images // 2).bit_length() - 1)))
+    updates, fewest, most = (20_000, 50, 400) if is_gpu else (2_000, 20, 200)
+    epochs = min(most, max(fewest, round(updates * batch / num_images)))
+    rate = round(0.06 * batch / 128, 4)
+    effort = {"batch_size": batch, "epochs": epochs, "optimizer": {"learning_rate": rate}}
+    told = f"{num_images:,} images → batches of {batch}, {epochs} epochs, a queue of {queue}"
+    return effort | {"moco_v2": {"queue_size": queue, "key_momentum": 0.99}}, told
+
+
+def changed(before: Settings, asked: Mapping[str, Any]) -> Settings:
+    """A state's settings with changes for the drops to come; refuses what must stay as it is."""
+    now = validated(merged(before.model_dump(mode="json"), asked))
+    wrong = [line for line in differences(before, now) if line.startswith(_FIXED) or line.startswith(_FIXED_VIEWS)]
+    if wrong:
+        raise UserError(f"a state keeps these settings for life: {'; '.join(wrong)}; learn into another state")
+    return now
