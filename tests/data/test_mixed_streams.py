@@ -81,6 +81,8 @@ def test_random_parts_mix_the_classes_and_need_no_labels() -> None:
     for step in steps:
         counts = torch.bincount(step.indices // 1000, minlength=4)
         assert (counts - 250).abs().max() < 60  # five standard deviations
+    drifting = data_incremental(torch.arange(4000), 4, 0, torch.arange(4000) // 1000, mixing=0.0)
+    assert [len(step.classes) for step in drifting] == [1] * 4
     without = data_incremental(torch.arange(4000), 4, 0)
     assert arrivals(without) == arrivals(steps)
     assert [step.classes for step in without] == [()] * 4

@@ -57,10 +57,12 @@ def domain_incremental(datasets: Sequence[Dataset]) -> tuple[Dataset, list[Step]
     return whole, steps
 
 
-def data_incremental(ids: Tensor, num_steps: int, seed: int, labels: Labels | None = None) -> list[Step]:
-    """Images in a random order, classes mixed, cut in steps of equal numbers of them, the first ones larger by one."""
+def data_incremental(
+    ids: Tensor, num_steps: int, seed: int, labels: Labels | None = None, mixing: float = 1.0
+) -> list[Step]:
+    """Images in their `arrival_order`, a random one by default, cut in equal steps, the first ones larger by one."""
     _refuse_steps(num_steps, len(ids), "images")
-    return _steps(torch.tensor_split(arrival_order(ids, seed), num_steps), labels)
+    return _steps(torch.tensor_split(arrival_order(ids, seed, labels, mixing), num_steps), labels)
 
 
 def blurred_incremental(ids: Tensor, labels: Labels, num_steps: int, mixing: float, seed: int) -> list[Step]:
