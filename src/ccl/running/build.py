@@ -63,12 +63,13 @@ def build_stream(settings: Settings, progress: Callable[[int, int], None] | None
 def _check(settings: Settings, stream: Stream) -> None:
     """Impossible combinations that show only once the data is known."""
     selection = settings.memory.selection or STRATEGIES[settings.strategy].selection
+    sizes = [len(source) for source in stream.arrivals]
+    if min(sizes) < settings.batch_size:
+        raise UserError(
+            f"batch_size {settings.batch_size} exceeds the {min(sizes)} images of step {sizes.index(min(sizes)) + 1}; "
+            f"nearest valid value: {_fitting(min(sizes), settings.encoder.batch_norm_groups)}"
+        )
     for number, (source, clusters) in enumerate(zip(stream.arrivals, stream.num_clusters, strict=True), start=1):
-        if len(source) < settings.batch_size:
-            raise UserError(
-                f"batch_size {settings.batch_size} exceeds the {len(source)} images of step {number}; "
-                f"nearest valid value: {_fitting(len(source), settings.encoder.batch_norm_groups)}"
-            )
         if selection is None or settings.memory.per_cluster == 0:
             continue
         if clusters == 0:
