@@ -29,7 +29,11 @@ class DataSettings(Section):
 
     root: str | None = None  # None: CCL_DATA, else ./data
     download: bool = False
-    stream: Literal["auto", "class", "domain"] = "auto"  # auto: domain for several datasets, class for one
+    # How the images are cut in steps (docs/streams.md); auto: domain for several datasets, class for one
+    stream: Literal["auto", "class", "domain", "data", "blurred", "free"] = "auto"
+    # blurred: the share of a step's images that arrive in others; free: how far classes overlap in time; None: 0.2
+    mixing: Share | None = None
+    chunk: Count | None = None  # free: images of a step, and `steps` follows from it; None: equal ones, as `steps` says
     resize: Count | None = None  # bring every image to this side once and keep all in memory
     # The first so many, a file of names, or names; or one of these for some datasets of several, by their names.
     classes: Classes | dict[str, Classes] | None = None
@@ -154,7 +158,7 @@ class Settings(Section):
     dataset: list[str] = ["cifar100"]  # several, joined by commas on the command line: a domain-incremental stream
     strategy: str = "ccl"
     objective: Literal["moco_v2", "simclr", "insdisc"] = "moco_v2"
-    steps: Count | None = None  # None: as many as datasets, or 5 for a class-incremental stream
+    steps: Count | None = None  # None: as many as datasets or chunks, or 5
     epochs: Count = 200  # per step
     batch_size: Count = 512
     temperature: Positive = 0.1
@@ -197,8 +201,20 @@ class Settings(Section):
             raise ValueError("a device is auto, cpu, cuda, cuda:1 or mps")
         return value
 
+    @property
+    def stream_kind(self) -> str:
+        """What `data.stream` says, auto resolved."""
+        if self.data.stream != "auto":
+            return self.data.stream
+        return "domain" if len(self.dataset) > 1 else "class"
+
     @model_validator(mode="after")
     def _possible(self) -> "Settings":
+        kind = self.stream_kind
+        if self.data.mixing is not None and kind not in ("blurred", "free"):
+            raise ValueError(f"data.mixing is for data.stream=blurred or free, not {kind}; set data.stream=blurred")
+        if self.data.chunk is not None and kind != "free":
+            raise ValueError(f"data.chunk is for data.stream=free, not {kind}; set steps instead, or data.stream=free")
         if isinstance(self.data.classes, dict):
             for name in self.data.classes:
                 if name not in self.dataset:

@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from ccl.data import ArraySource, Dataset, FileSource, class_incremental, describe, domain_incremental, of_classes
+from ccl.data import (
+    ArraySource,
+    Dataset,
+    FileSource,
+    blurred_incremental,
+    class_incremental,
+    data_incremental,
+    describe,
+    domain_incremental,
+    of_classes,
+    task_free,
+)
 from ccl.errors import UserError
 
 
@@ -54,7 +65,7 @@ def test_an_impossible_number_of_steps_names_the_nearest_possible_one(num_steps:
 
 
 def test_no_labels_no_steps() -> None:
-    with pytest.raises(UserError, match="no labelled images"):
+    with pytest.raises(UserError, match="no classes to cut"):
         class_incremental([], 1, seed=0)
 
 
@@ -68,6 +79,14 @@ def test_describe_says_when_steps_are_uneven() -> None:
     assert describe(class_incremental(range(100), 3, 0)) == "100 classes in 3 steps: 34, 33, 33"
     assert describe(class_incremental(range(100), 4, 0)) == "100 classes in 4 steps of 25"
     assert describe(class_incremental(range(6), 1, 0)) == "6 classes in 1 step of 6"
+
+
+def test_describe_counts_images_where_steps_share_classes() -> None:
+    ids, labels = torch.arange(500), torch.arange(500) % 10
+    assert describe(data_incremental(ids, 4, 0, labels)) == "500 images of 10 classes in 4 steps of 125"
+    assert describe(data_incremental(ids, 3, 0)) == "500 images in 3 steps: 167, 167, 166"
+    assert describe(task_free(ids, 9, 0, labels)) == "500 images of 10 classes in 56 steps of 5 to 9"
+    assert describe(blurred_incremental(ids, labels, 5, 0.0, 0)) == "10 classes in 5 steps of 2"
 
 
 def _tiny(name: str, num: int, shade: int, *, side: int = 4, has_labels: bool = True, has_test: bool = True) -> Dataset:

@@ -24,6 +24,9 @@ def run(
 
     Presets: demo, cifar100, cifar100-mini, domains-mini, imagenet-sub, imagenet-full, authors-code, folder.
 
+    Streams: data.stream=class, domain, data (random parts), blurred (classes overlap) or free (no borders);
+    docs/streams.md.
+
     Several processes: torchrun --nproc-per-node 2 -m ccl run … (docs/distributed.md).
 
     Example: ccl run cifar100-mini --data-root DATA --set strategy=finetuning --set seed=1 --out runs/finetuning-1

@@ -6,12 +6,24 @@ for: the embedded sets are drawn from a seed, the others are found below a data 
 """
 
 from ccl.data.batches import epoch_batches
+from ccl.data.chunks import chunked
 from ccl.data.dataset import BadImage, Dataset
 from ccl.data.datasets import DATASET_NAMES, EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
 from ccl.data.screening import write_bad_images
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
-from ccl.data.streams import Step, class_incremental, describe, domain_incremental, of_classes
+from ccl.data.streams import (
+    Step,
+    arrival_order,
+    blurred_incremental,
+    class_incremental,
+    cut_alike,
+    data_incremental,
+    describe,
+    domain_incremental,
+    of_classes,
+    task_free,
+)
 
 __all__ = [
     "DATASET_NAMES",
@@ -25,13 +37,19 @@ __all__ = [
     "ImageSource",
     "JoinedSource",
     "Step",
+    "arrival_order",
+    "blurred_incremental",
     "chain",
+    "chunked",
     "class_incremental",
+    "cut_alike",
+    "data_incremental",
     "data_root",
     "describe",
     "domain_incremental",
     "epoch_batches",
     "load_dataset",
     "of_classes",
+    "task_free",
     "write_bad_images",
 ]

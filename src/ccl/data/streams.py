@@ -1,4 +1,4 @@
-"""Steps of a stream: which images arrive together, by class or by domain."""
+"""Steps of a stream: which images arrive together, by class, by domain, at random, with blurred borders or none."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ccl.data.chunks import chunked
 from ccl.data.dataset import Dataset, joined
 from ccl.errors import UserError
 from ccl.seeding import permutation
 
 Labels = Tensor | NDArray[np.integer] | Sequence[int]
+DEFAULT_MIXING = 0.2
+_MOST_SIZES = 20  # that a line can list
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Step:
     """One delivery of the stream."""
 
     name: str  # "step 1" or the domain's name
-    classes: tuple[int, ...]  # ascending; () if unlabelled
+    classes: tuple[int, ...]  # of its images, ascending; () if unlabelled
     indices: Tensor  # (n,) sorted positions in the training part
 
 
@@ -30,11 +33,7 @@ def class_incremental(labels: Labels, num_steps: int, seed: int) -> list[Step]:
     Paper: the data stream of class-incremental learning, disjoint classes in each D_t.
     """
     known = torch.unique(torch.as_tensor(labels))  # (C,) ascending
-    if not 1 <= num_steps <= len(known):
-        if len(known) == 0:
-            raise UserError("there are no labelled images to cut in steps")
-        nearest = min(max(num_steps, 1), len(known))
-        raise UserError(f"{len(known)} classes can't be cut in {num_steps} steps; nearest valid value: {nearest}")
+    _refuse_steps(num_steps, len(known), "classes")
     order = known[permutation(known, seed, "class order")]  # (C,)
     steps = []
     for number, part in enumerate(torch.tensor_split(order, num_steps), start=1):
@@ -58,6 +57,89 @@ def domain_incremental(datasets: Sequence[Dataset]) -> tuple[Dataset, list[Step]
     return whole, steps
 
 
+def data_incremental(
+    ids: Tensor, num_steps: int, seed: int, labels: Labels | None = None, mixing: float = 1.0
+) -> list[Step]:
+    """Images in their `arrival_order`, a random one by default, cut in equal steps, the first ones larger by one."""
+    _refuse_steps(num_steps, len(ids), "images")
+    return _steps(torch.tensor_split(arrival_order(ids, seed, labels, mixing), num_steps), labels)
+
+
+def blurred_incremental(ids: Tensor, labels: Labels, num_steps: int, mixing: float, seed: int) -> list[Step]:
+    """The class-incremental stream, but each step gives the share `mixing` of its images to the others in equal parts.
+
+    A stream of one step has no border to blur.
+    """
+    own = class_incremental(labels, num_steps, seed)
+    num_others = num_steps - 1
+    received: list[list[Tensor]] = [[] for _ in own]
+    for number, step in enumerate(own):
+        shuffled = step.indices[permutation(ids[step.indices], seed, "given away")]  # (n,)
+        num_given = round(_share(mixing) * len(shuffled)) if num_others else 0
+        received[number].append(shuffled[num_given:])
+        for turn in range(num_others):  # the next step first: what is left over goes round too, so sizes stay equal
+            other = (number + 1 + turn) % num_steps
+            received[other].append(shuffled[:num_given][turn::num_others])
+    return _steps([torch.cat(parts) for parts in received], labels)
+
+
+def task_free(
+    ids: Tensor, chunk: int, seed: int, labels: Labels | None = None, mixing: float = DEFAULT_MIXING, minimum: int = 1
+) -> list[Step]:
+    """Images in their `arrival_order`, cut after every `chunk` of them whatever they show; the last as in `chunked`."""
+    _refuse_steps(1, len(ids), "images")
+    order = arrival_order(ids, seed, labels, mixing).tolist()
+    return _steps([torch.tensor(part) for part in chunked(order, chunk, minimum)], labels)
+
+
+def arrival_order(ids: Tensor, seed: int, labels: Labels | None = None, mixing: float = DEFAULT_MIXING) -> Tensor:
+    """Positions (N,) in an order in which classes come and go gradually; without labels, in a random one.
+
+    An image's time is (1 - mixing) of its place in the stream class by class and `mixing` of a random place: 0 is one
+    class after the other, in the order of `class_incremental`; 1 is random.
+    """
+    by_chance = permutation(ids, seed, "arrival")  # (N,)
+    if labels is None:
+        return by_chance
+    known, numbers = torch.unique(torch.as_tensor(labels), return_inverse=True)  # (C,), (N,)
+    turn = torch.argsort(permutation(known, seed, "class order"))  # (C,): when each class has its turn
+    within = permutation(ids, seed, "within a class")  # (N,)
+    by_class = within[torch.argsort(turn[numbers[within]], stable=True)]  # (N,)
+    # An order's argsort is each image's place in it.
+    time = (1 - _share(mixing)) * torch.argsort(by_class).double() + mixing * torch.argsort(by_chance).double()
+    return by_chance[torch.argsort(time[by_chance], stable=True)]  # times that are equal follow chance, not position
+
+
+def cut_alike(order: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """An order (M,) cut in parts that are the same shares of it as these sizes are of their sum; sorted, some empty."""
+    ends = np.cumsum(sizes) * len(order) // sum(sizes)
+    return [part.sort().values for part in torch.tensor_split(order, ends[:-1].tolist())]
+
+
+def _refuse_steps(num_steps: int, count: int, noun: str) -> None:
+    if count == 0:
+        raise UserError(f"there are no {noun} to cut in steps")
+    if not 1 <= num_steps <= count:
+        nearest = min(max(num_steps, 1), count)
+        raise UserError(f"{count} {noun} can't be cut in {num_steps} steps; nearest valid value: {nearest}")
+
+
+def _share(mixing: float) -> float:
+    if not 0 <= mixing <= 1:
+        raise UserError(f"mixing is a share, not {mixing}; nearest valid value: {min(max(mixing, 0), 1)}")
+    return mixing
+
+
+def _steps(parts: Sequence[Tensor], labels: Labels | None) -> list[Step]:
+    """Positions (n,) of each step as steps, with the classes that their labels tell."""
+    known = None if labels is None else torch.as_tensor(labels)
+    steps = []
+    for number, part in enumerate(parts, start=1):
+        classes = () if known is None else tuple(torch.unique(known[part]).tolist())
+        steps.append(Step(f"step {number}", classes, part.sort().values))
+    return steps
+
+
 def of_classes(labels: Labels, classes: Sequence[int]) -> Tensor:
     """Sorted positions of the images of these classes, (n,); may be empty."""
     known = torch.as_tensor(labels)
@@ -65,10 +147,23 @@ def of_classes(labels: Labels, classes: Sequence[int]) -> Tensor:
 
 
 def describe(steps: Sequence[Step]) -> str:
-    """One line: "100 classes in 3 steps: 34, 33, 33", or "… in 4 steps of 25" where all are equal."""
-    noun = "classes" if all(step.classes for step in steps) else "images"
-    sizes = [len(step.classes) if noun == "classes" else len(step.indices) for step in steps]
-    plural = "step" if len(steps) == 1 else "steps"
+    """One line: "100 classes in 3 steps: 34, 33, 33", or "… in 4 steps of 25" where all are equal.
+
+    Steps that share classes, or have none, are counted in images: "500 images of 10 classes in 4 steps of 125".
+    """
+    of_each = [len(step.classes) for step in steps]
+    num_classes = len({label for step in steps for label in step.classes})
+    where = f"in {len(steps)} {'step' if len(steps) == 1 else 'steps'}"
+    if all(of_each) and sum(of_each) == num_classes:
+        return f"{num_classes:,} classes {where}{_sizes(of_each)}"
+    sizes = [len(step.indices) for step in steps]
+    of_classes = f" of {num_classes:,} classes" if num_classes else ""
+    return f"{sum(sizes):,} images{of_classes} {where}{_sizes(sizes)}"
+
+
+def _sizes(sizes: Sequence[int]) -> str:
     if len(set(sizes)) == 1:
-        return f"{sum(sizes):,} {noun} in {len(steps)} {plural} of {sizes[0]:,}"
-    return f"{sum(sizes):,} {noun} in {len(steps)} {plural}: {', '.join(str(size) for size in sizes)}"
+        return f" of {sizes[0]:,}"
+    if len(sizes) > _MOST_SIZES:
+        return f" of {min(sizes):,} to {max(sizes):,}"
+    return f": {', '.join(str(size) for size in sizes)}"

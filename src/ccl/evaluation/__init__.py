@@ -1,5 +1,6 @@
 """What a representation is worth: features of a frozen encoder, linear and nearest-neighbour probes on them, the
-accuracy matrix of a stream with the row of the random encoder, Forgetting and Forward Transfer, health without labels.
+accuracy matrix of a stream with the row of the random encoder, Forgetting and Forward Transfer; without labels, health
+and drift.
 
 Two linear protocols exist and every number names its own: "cached" (`fit`, solved to the optimum on features read once)
 and "paper" (`fit_paper`, the paper's SGD over augmented images).
@@ -8,6 +9,7 @@ and "paper" (`fit_paper`, the paper's SGD over augmented images).
 from ccl.encoders.reading import evaluating, extract
 from ccl.evaluation.accuracy_matrix import AccuracyMatrix, ProbeResult
 from ccl.evaluation.continual_metrics import average_accuracy, forgetting, forward_transfer
+from ccl.evaluation.drift import Drift, Reading, centroid_drift, group_agreement, neighbour_overlap
 from ccl.evaluation.health import Health, alignment, effective_rank, is_collapsed, mean_cosine, uniformity
 from ccl.evaluation.knn_probe import knn_accuracy, knn_predict
 from ccl.evaluation.linear_probe import LinearClassifier, fit
@@ -16,13 +18,16 @@ from ccl.evaluation.probe_stream import Embedded, ProbePart, embed_evenly, probe
 
 __all__ = [
     "AccuracyMatrix",
+    "Drift",
     "Embedded",
     "Health",
     "LinearClassifier",
     "ProbePart",
     "ProbeResult",
+    "Reading",
     "alignment",
     "average_accuracy",
+    "centroid_drift",
     "effective_rank",
     "embed_evenly",
     "evaluating",
@@ -31,10 +36,12 @@ __all__ = [
     "fit_paper",
     "forgetting",
     "forward_transfer",
+    "group_agreement",
     "is_collapsed",
     "knn_accuracy",
     "knn_predict",
     "mean_cosine",
+    "neighbour_overlap",
     "probe_stream",
     "uniformity",
 ]

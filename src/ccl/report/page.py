@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from ccl.folder import put
 from ccl.report import figures, measures
 from ccl.report.against import accuracy_against, varied_number
-from ccl.report.arms import Arm, make_arms
+from ccl.report.arms import Arm, flat, make_arms
 from ccl.report.costs import costs
 from ccl.report.dossiers import dossiers
 from ccl.report.drawing import to_svg
@@ -184,10 +184,10 @@ def _runs(arms: Sequence[Arm]) -> str:
 
 def _settings_line(records: Sequence[RunRecord]) -> str:
     """The settings that everyone types, as one types them; several values where the runs differ."""
-    keys = ("dataset", "strategy", "objective", "steps", "epochs", "batch_size", "seed")
+    stream = ("data.stream", "data.mixing", "data.chunk")
     parts = []
-    for key in keys:
-        values = [getattr(record.settings, key) for record in records if getattr(record.settings, key) is not None]
+    for key in ("dataset", *stream, "strategy", "objective", "steps", "epochs", "batch_size", "seed"):
+        values = [value for record in records if (value := flat(record.settings)[key]) is not None]
         shown = dict.fromkeys(",".join(value) if isinstance(value, list) else str(value) for value in values)
         if shown:
             parts.append(f"{key}={' | '.join(shown)}")

@@ -19,6 +19,7 @@ def facts(record: RunRecord) -> dict[str, str]:
     return {
         "dataset": told.get("dataset", ""),
         "dataset fingerprint": told.get("fingerprint", ""),
+        "stream": settings.stream_kind,
         "class order": told.get("class_order", ""),
         "steps (T)": str(len(record.step_names)),
         "backbone": told.get("backbone", "") + (f" of width {encoder.width}" if encoder.width else ""),

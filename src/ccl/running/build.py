@@ -6,29 +6,19 @@ from dataclasses import dataclass, replace
 import torch
 
 from ccl import ranks
-from ccl.data import (
-    Dataset,
-    ImageSource,
-    Step,
-    chain,
-    class_incremental,
-    domain_incremental,
-    load_dataset,
-    of_classes,
-)
+from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
 from ccl.encoders import Encoder, make_encoder
 from ccl.errors import UserError
 from ccl.evaluation import ProbePart
 from ccl.objectives import InsDisc, MoCoV2, Objective, SimCLR
 from ccl.retention import ExtraSampleQueue, Retention, TeacherDistillation
+from ccl.running.cutting import cut_datasets, probe_parts
 from ccl.settings import Settings
 from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES
 from ccl.training import Learner, Plan, Selection
 from ccl.training.learner import CONTRAST
 from ccl.training.precision import LossScaler, choose
 from ccl.views import RECIPES, Recipe, Viewer
-
-DEFAULT_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -60,59 +50,26 @@ def build_stream(settings: Settings, progress: Callable[[int, int], None] | None
         )
         for name in settings.dataset
     ]
-    dataset, steps = _cut(settings, datasets)
+    dataset, steps = cut_datasets(settings, datasets)
     arrivals = [dataset.train.subset(step.indices) for step in steps]
     num_clusters = [settings.memory.clusters or len(step.classes) for step in steps]
     if STRATEGIES[settings.strategy].all_at_once:
         arrivals, num_clusters = [chain(arrivals)], [sum(num_clusters)]
-    stream = Stream(dataset, steps, arrivals, num_clusters, _probe_parts(dataset, steps))
+    stream = Stream(dataset, steps, arrivals, num_clusters, probe_parts(settings, dataset, steps))
     _check(settings, stream)
     return stream
-
-
-def _cut(settings: Settings, datasets: list[Dataset]) -> tuple[Dataset, list[Step]]:
-    kind = settings.data.stream
-    if kind == "auto":
-        kind = "domain" if len(datasets) > 1 else "class"
-    if kind == "domain":
-        if settings.steps not in (None, len(datasets)):
-            raise UserError(
-                f"steps is {settings.steps}, but a domain-incremental stream has one step per dataset: "
-                f"{len(datasets)}; leave steps out, or set data.stream=class"
-            )
-        return domain_incremental(datasets)
-    dataset = datasets[0] if len(datasets) == 1 else domain_incremental(datasets)[0]
-    if dataset.train_labels is None:
-        if settings.steps in (None, 1):
-            return dataset, [Step("step 1", (), torch.arange(len(dataset.train)))]
-        raise UserError(f"{dataset.name} has no labels, so it can't be cut by class; set steps=1")
-    return dataset, class_incremental(dataset.train_labels, settings.steps or DEFAULT_STEPS, settings.seed)
-
-
-def _probe_parts(dataset: Dataset, steps: list[Step]) -> list[ProbePart]:
-    train_labels, test, test_labels = dataset.train_labels, dataset.test, dataset.test_labels
-    if train_labels is None or test is None or test_labels is None:
-        return []
-    parts = []
-    for step in steps:
-        tested = of_classes(test_labels, step.classes)
-        parts.append(
-            ProbePart(
-                dataset.train.subset(step.indices), train_labels[step.indices], test.subset(tested), test_labels[tested]
-            )
-        )
-    return parts
 
 
 def _check(settings: Settings, stream: Stream) -> None:
     """Impossible combinations that show only once the data is known."""
     selection = settings.memory.selection or STRATEGIES[settings.strategy].selection
+    sizes = [len(source) for source in stream.arrivals]
+    if min(sizes) < settings.batch_size:
+        raise UserError(
+            f"batch_size {settings.batch_size} exceeds the {min(sizes)} images of step {sizes.index(min(sizes)) + 1}; "
+            f"nearest valid value: {_fitting(min(sizes), settings.encoder.batch_norm_groups)}"
+        )
     for number, (source, clusters) in enumerate(zip(stream.arrivals, stream.num_clusters, strict=True), start=1):
-        if len(source) < settings.batch_size:
-            raise UserError(
-                f"batch_size {settings.batch_size} exceeds the {len(source)} images of step {number}; "
-                f"nearest valid value: {_fitting(len(source), settings.encoder.batch_norm_groups)}"
-            )
         if selection is None or settings.memory.per_cluster == 0:
             continue
         if clusters == 0:

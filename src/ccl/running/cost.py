@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ccl.encoders import Encoder, make_encoder
-from ccl.running.build import DEFAULT_STEPS, build_recipe, build_stream
+from ccl.running.build import build_recipe, build_stream
+from ccl.running.cutting import cut
 from ccl.settings import Settings
 from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES, VIEW_VARIANCE
 
@@ -46,20 +47,21 @@ class Cost:
 
 def step_sizes(settings: Settings) -> tuple[list[int], list[int]]:
     """Images and classes of each step: by the dataset's name where that tells them, else by loading the data."""
-    known = _known_sizes(settings)
-    if known is not None:
-        return known
-    stream = build_stream(settings)
-    return [len(step.indices) for step in stream.steps], [len(step.classes) for step in stream.steps]
+    labels = _known_labels(settings)
+    steps = build_stream(settings).steps if labels is None else cut(settings, torch.arange(len(labels)), labels)
+    return [len(step.indices) for step in steps], [len(step.classes) for step in steps]
 
 
-def _known_sizes(settings: Settings) -> tuple[list[int], list[int]] | None:
+def _known_labels(settings: Settings) -> Tensor | None:
+    """Labels (N,) as the dataset has them, in classes of equal size; None where its name alone doesn't tell."""
     (name, *others), data = settings.dataset, settings.data
     if others or name not in _NUM_CLASSES or not (data.classes is None or isinstance(data.classes, int)):
         return None
-    num_steps, num_classes = settings.steps or DEFAULT_STEPS, data.classes or _NUM_CLASSES[name]
-    per_class = min(_IMAGES_PER_CLASS[name], data.images_per_class or math.inf)
-    return [round(num_classes * per_class / num_steps)] * num_steps, [round(num_classes / num_steps)] * num_steps
+    if settings.stream_kind == "domain":
+        return None
+    num_classes = data.classes or _NUM_CLASSES[name]
+    num_images = round(num_classes * min(_IMAGES_PER_CLASS[name], data.images_per_class or math.inf))
+    return torch.arange(num_images) * num_classes // num_images  # (N,)
 
 
 def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequence[int]) -> Cost:

@@ -15,6 +15,13 @@ from ccl.settings import Settings
 from ccl.strategies import STRATEGIES
 from ccl.training.precision import choose
 
+# What the accuracy matrix says of streams whose steps share classes.
+_READING = {
+    "data": "steps are random parts of the same classes: what little Forgetting they show is mostly noise",
+    "blurred": "a step is probed on all images of its own classes, also on those that arrive in other steps",
+    "free": "steps are chunks of a drifting stream: each is probed on test images of the same stretch of time",
+}
+
 
 def worth_knowing(settings: Settings, stream: Stream) -> list[str]:
     """Lines for the user: the stream's shape, files left out, and what may surprise."""
@@ -28,6 +35,8 @@ def worth_knowing(settings: Settings, stream: Stream) -> list[str]:
             f"the queue ({settings.moco_v2.queue_size}) exceeds a step's {smallest} images, so it holds keys of the "
             "query's own image; consider a smaller moco_v2.queue_size or moco_v2.mask_same_image=true"
         )
+    if stream.probe_parts and settings.stream_kind in _READING:
+        lines.append(f"{_READING[settings.stream_kind]} (docs/streams.md)")
     if not stream.probe_parts:
         lines.append("no labels or no test part: accuracy is not measured")
     return lines
@@ -40,6 +49,7 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
         "dataset": stream.dataset.name,
         "fingerprint": stream.dataset.fingerprint,
         "num_classes": len(stream.dataset.class_names),
+        "stream": settings.stream_kind,
         "class_order": hashlib.sha256(order.encode()).hexdigest()[:16],
         "steps": [
             {"name": step.name, "num_classes": len(step.classes), "num_images": len(step.indices)}

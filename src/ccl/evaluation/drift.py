@@ -1,0 +1,250 @@
+"""What a step did to images that were known before it, without labels: which neighbours stayed, what moved, what broke.
+
+Rows before and after are of the same images in the same order. Groups are any integers; those that the rehearsal memory
+recorded (step and cluster) need no label. Numbers are nan where there is nothing to measure: fewer than two rows, or
+rows that aren't finite.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ccl.evaluation.health import Health, alignment, effective_rank, uniformity
+
+NUM_NEIGHBOURS = 10
+_ENTRIES = 2**24  # of a similarity matrix held at one time
+_DECIMALS = 9  # similarities that differ by less are equal: rounding must not choose neighbours
+
+# Conventions of `Drift.verdict`, not calibrated on any use of the features.
+FEWEST_ROWS = 10  # fewer images say nothing
+KEPT_OVERLAP = 0.5  # of the neighbours must stay
+LOST_OVERLAP = 0.2  # or more must stay where no groups can speak; chance alone leaves up to 0.1
+LOST_POINTS = 5.0  # of group agreement, in percentage points
+
+
+def neighbour_overlap(before: Tensor, after: Tensor, k: int = NUM_NEIGHBOURS) -> float:
+    """Mean share, 0 to 1, of each row's k nearest others by cosine that stay the same: (N, F), (N, G) -> number.
+
+    There are at most N-1 others; of equally near ones the earlier row comes first.
+    """
+    _check(before, k)
+    _check(after, k)
+    if len(before) != len(after):
+        raise ValueError(f"before and after must be of the same rows, got {len(before)} and {len(after)}")
+    if not (_is_measurable(before) and _is_measurable(after)):
+        return math.nan
+    k = min(k, len(before) - 1)
+    kept = 0
+    for then, now in zip(_neighbours(before, k), _neighbours(after, k), strict=True):  # (chunk, N) each
+        kept += int((then & now).sum())
+    return kept / (k * len(before))
+
+
+def group_agreement(rows: Tensor, groups: Tensor, k: int = NUM_NEIGHBOURS) -> float:
+    """How often the k nearest others of a row vote for its own group, in percent: (N, F), (N,) -> 0 to 100.
+
+    A stand-in for accuracy without labels. A draw of m groups counts as 1/m. Rows that are alone in their group don't
+    count, since nobody could vote for them; nan if all are.
+    """
+    _check(rows, k)
+    numbers, sizes = _numbered(groups, len(rows))
+    has_others = sizes[numbers] > 1  # (N,)
+    if not _is_measurable(rows) or not has_others.any():
+        return math.nan
+    right, start = torch.zeros(len(rows), dtype=torch.float64), 0
+    for nearest in _neighbours(rows, min(k, len(rows) - 1)):  # (chunk, N)
+        votes = torch.zeros(len(nearest), len(sizes))
+        voter, voted = nearest.nonzero(as_tuple=True)
+        votes.index_put_((voter, numbers[voted]), torch.ones(()), accumulate=True)  # (chunk, groups)
+        is_winner = votes == votes.max(dim=1, keepdim=True).values
+        own = numbers[start : start + len(nearest)]
+        right[start : start + len(nearest)] = is_winner[torch.arange(len(own)), own] / is_winner.sum(dim=1)
+        start += len(nearest)
+    return 100.0 * float(right[has_others].mean())
+
+
+def centroid_drift(before: Tensor, after: Tensor, groups: Tensor, align: bool = True) -> float:
+    """Mean over groups of the cosine distance, 0 to 2, from a group's centroid before to the one after.
+
+    Centroids are of unit rows, (N, F) both. With `align` the rows before are first turned onto the rows after as well
+    as one rotation or reflection can (orthogonal Procrustes): turning the whole space harms nobody.
+    """
+    _check(before)
+    if before.shape != after.shape:
+        raise ValueError(f"before and after must have one shape, got {tuple(before.shape)} and {tuple(after.shape)}")
+    numbers, sizes = _numbered(groups, len(before))
+    if not (len(before) and torch.isfinite(before).all() and torch.isfinite(after).all()):
+        return math.nan
+    then, now = _unit(before), _unit(after)  # (N, F)
+    if align:
+        left, _, right = torch.linalg.svd(then.T @ now)
+        then = then @ (left @ right)
+    sums = torch.zeros(2, len(sizes), then.shape[1], dtype=torch.float64)
+    sums.index_add_(1, numbers, torch.stack([then, now]))  # (2, groups, F): as a direction, a sum is a mean
+    return float((1 - F.cosine_similarity(sums[0], sums[1], dim=1)).clamp(min=0).mean())
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How one encoder sees N images."""
+
+    features: Tensor  # (N, F)
+    first: Tensor  # (N, D): embeddings of one view of each
+    second: Tensor  # (N, D): and of another
+
+    def __post_init__(self) -> None:
+        if not len(self.features) == len(self.first) == len(self.second):
+            raise ValueError("features and both views must be of the same images")
+
+
+Pair = tuple[float, float]  # before and after
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What changed for some known images; numbers are nan where there is nothing to compare or to measure.
+
+    Overlap, drift and agreement are of features; alignment (of the two views), uniformity and effective rank of
+    embeddings, as in `Health`.
+    """
+
+    num_rows: int
+    neighbour_overlap: float
+    centroid_drift: float
+    alignment: Pair
+    uniformity: Pair
+    effective_rank: Pair
+    group_agreement: Pair
+    reasons: tuple[str, ...]  # why what came after counts as collapsed; none when it doesn't
+
+    @classmethod
+    def of(cls, before: Reading | None, after: Reading, groups: Tensor) -> "Drift":
+        """Compare two readings of the same images in groups (N,); `before` is None where nothing was there yet."""
+        overlap, moved = math.nan, math.nan
+        # At most a tenth of all images, so that few stay neighbours by mere chance.
+        k = max(1, min(NUM_NEIGHBOURS, len(after.features) // 10))
+        if before is not None:
+            overlap = neighbour_overlap(before.features, after.features, k)
+            moved = centroid_drift(before.features, after.features, groups)
+        both = (before, after)
+        return cls(
+            num_rows=len(after.features),
+            neighbour_overlap=overlap,
+            centroid_drift=moved,
+            alignment=_pair(both, lambda one: _measured(alignment, one.first, one.second)),
+            uniformity=_pair(both, lambda one: _measured(uniformity, one.first)),
+            effective_rank=_pair(both, lambda one: _measured(effective_rank, one.first)),
+            group_agreement=_pair(both, lambda one: group_agreement(one.features, groups, k)),
+            reasons=_collapse(after),
+        )
+
+    @property
+    def verdict(self) -> str:
+        """One or two sentences for somebody who has to decide whether to use the encoder; first its kind in a word."""
+        if self.reasons:
+            return f"collapsed: {'; '.join(self.reasons)}. Don't use this version."
+        if self.num_rows < FEWEST_ROWS:
+            images = "1 known image" if self.num_rows == 1 else f"{self.num_rows} known images"
+            return f"unclear: {images} are too few to compare; at least {FEWEST_ROWS} are needed."
+        told = self._agreement_told
+        if math.isnan(self.neighbour_overlap):
+            return f"first: nothing older can be compared.{told}"
+        then, now = self.group_agreement
+        changed = f"neighbours of old images changed for {100 * (1 - self.neighbour_overlap):.0f} %."
+        if now < then - LOST_POINTS or (math.isnan(now) and self.neighbour_overlap < LOST_OVERLAP):
+            return f"lost: {changed}{told}"
+        if self.neighbour_overlap < KEPT_OVERLAP:
+            return f"changed: {changed}{told} Fit anew what was built on the old features."
+        return f"kept: old images still have {100 * self.neighbour_overlap:.0f} % of their neighbours.{told}"
+
+    @property
+    def _agreement_told(self) -> str:
+        then, now = self.group_agreement
+        if math.isnan(now):
+            return ""
+        was = "" if math.isnan(then) else f" ({then:.0f} % before)"
+        return f" {now:.0f} % lie among images of their own group{was}."
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values: pairs as [before, after], null for nan and infinity."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Drift":
+        """Read back what `as_dict` gave."""
+        names = [field.name for field in fields(cls)]
+        if sorted(values) != sorted(names):
+            raise ValueError(f"a drift has {', '.join(names)}; got {', '.join(sorted(values))}")
+        read = dict(values) | {name: _number(values[name]) for name in ("neighbour_overlap", "centroid_drift")}
+        for name in ("alignment", "uniformity", "effective_rank", "group_agreement"):
+            then, now = values[name]
+            read[name] = (_number(then), _number(now))
+        return cls(**read | {"reasons": tuple(values["reasons"])})
+
+
+def _pair(both: tuple[Reading | None, Reading], measure: Callable[[Reading], float]) -> Pair:
+    before, after = both
+    return math.nan if before is None else measure(before), measure(after)
+
+
+def _measured(measure: Callable[..., float], *rows: Tensor) -> float:
+    return measure(*rows) if all(map(_is_measurable, rows)) else math.nan
+
+
+def _collapse(reading: Reading) -> tuple[str, ...]:
+    """The signs of collapse in words; few rows have few directions whatever the encoder, and show none."""
+    if not all(torch.isfinite(rows).all() for rows in (reading.features, reading.first, reading.second)):
+        return ("the features contain nan or infinity",)
+    return Health.of(reading.first).reasons if len(reading.first) >= FEWEST_ROWS else ()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _neighbours(rows: Tensor, k: int) -> Iterator[Tensor]:
+    """Of one chunk of rows after the other, which of all rows are their k nearest others: bool (chunk, N)."""
+    unit = _unit(rows)  # (N, F)
+    size = max(1, _ENTRIES // len(unit))
+    for start in range(0, len(unit), size):
+        here = torch.arange(start, min(start + size, len(unit)))
+        similarity = (unit[here] @ unit.T).round(decimals=_DECIMALS)  # (chunk, N)
+        similarity[torch.arange(len(here)), here] = -math.inf  # a row is no neighbour of its own
+        furthest = similarity.topk(k, dim=1).values[:, -1:]  # (chunk, 1): which of equal ones topk finds is open
+        is_nearer, is_level = similarity > furthest, similarity == furthest
+        num_open = k - is_nearer.sum(dim=1, keepdim=True)  # (chunk, 1)
+        yield is_nearer | (is_level & (is_level.cumsum(dim=1) <= num_open))
+
+
+def _unit(rows: Tensor) -> Tensor:
+    return F.normalize(rows.detach().cpu().double(), dim=1)
+
+
+def _numbered(groups: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Each row's group counted from 0 (N,), and how many rows each has."""
+    if groups.shape != (num_rows,):
+        raise ValueError(f"groups must be ({num_rows},), one for each row, got shape {tuple(groups.shape)}")
+    _, numbers, sizes = torch.unique(groups.cpu(), return_inverse=True, return_counts=True)
+    return numbers, sizes
+
+
+def _is_measurable(rows: Tensor) -> bool:
+    return len(rows) > 1 and bool(torch.isfinite(rows).all())
+
+
+def _check(rows: Tensor, k: int = 1) -> None:
+    if rows.ndim != 2:
+        raise ValueError(f"rows must be (N, F), got shape {tuple(rows.shape)}")
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
