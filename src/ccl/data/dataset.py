@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ccl.data.sources import ArraySource, FileSource, ImageSource, JoinedSource, chain
+from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.errors import UserError, did_you_mean
 
 Progress = Callable[[int, int], None]  # (done, total), in bytes or images; total is 0 where nobody knows it
@@ -47,17 +47,20 @@ class Dataset:
 def numbered(dataset: Dataset) -> Dataset:
     """The same images with ids 0 … N-1 in the training part, N … N+M-1 in the test part."""
     num_train = len(dataset.train)
-    train = _with_ids(dataset.train, torch.arange(num_train))
+    train = with_ids(dataset.train, torch.arange(num_train))
     if dataset.test is None:
         return replace(dataset, train=train)
-    return replace(dataset, train=train, test=_with_ids(dataset.test, num_train + torch.arange(len(dataset.test))))
+    return replace(dataset, train=train, test=with_ids(dataset.test, num_train + torch.arange(len(dataset.test))))
 
 
-def _with_ids(source: ImageSource, ids: Tensor) -> ImageSource:
+def with_ids(source: ImageSource, ids: Tensor) -> ImageSource:
+    """The same images under other ids (N,)."""
     if isinstance(source, ArraySource):
         return ArraySource(source.images, ids)
     if isinstance(source, FileSource):
         return FileSource(source.names, ids)
+    if isinstance(source, EncodedSource):
+        return EncodedSource(source.files, ids)
     wrapped = JoinedSource([source])
     wrapped.ids = ids
     return wrapped
