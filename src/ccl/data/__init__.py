@@ -9,6 +9,7 @@ from ccl.data.batches import epoch_batches
 from ccl.data.dataset import BadImage, Dataset
 from ccl.data.datasets import DATASET_NAMES, EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
+from ccl.data.gathering import Gathered, Unseen, gather, gather_arrays
 from ccl.data.screening import write_bad_images
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.data.streams import Step, class_incremental, describe, domain_incremental, of_classes
@@ -22,15 +23,19 @@ __all__ = [
     "Dataset",
     "EncodedSource",
     "FileSource",
+    "Gathered",
     "ImageSource",
     "JoinedSource",
     "Step",
+    "Unseen",
     "chain",
     "class_incremental",
     "data_root",
     "describe",
     "domain_incremental",
     "epoch_batches",
+    "gather",
+    "gather_arrays",
     "load_dataset",
     "of_classes",
     "write_bad_images",

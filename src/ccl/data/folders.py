@@ -67,7 +67,7 @@ def _unsplit(folder: Path) -> Dataset:
 
 
 def _flat(folder: Path, name: str, notes: tuple[str, ...]) -> Dataset:
-    paths = [entry.path for entry in entries(folder) if _is_image(entry)]
+    paths = [entry.path for entry in entries(folder) if is_image(entry)]
     if not paths:
         raise UserError(f"{folder} holds no images ({', '.join(sorted(SUFFIXES))})")
     return Dataset(name, FileSource(paths), None, None, None, (), "", notes=notes)
@@ -107,7 +107,7 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
             else:
                 empty.append(entry.name)
         else:
-            loose += _is_image(entry)
+            loose += is_image(entry)
     notes = []
     if empty:
         notes.append(f"{folder}: folders without images are passed over: {', '.join(empty[:5])}")
@@ -119,22 +119,28 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
 def _images_below(folder: str) -> Iterator[str]:
     """Images of a class, also in folders within it; links to folders are followed at the top only, as they may loop."""
     for entry in entries(folder):
-        if _is_image(entry):
+        if is_image(entry):
             yield entry.path
         elif is_dir(entry, follow_links=False):
             yield from _images_below(entry.path)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is nobody's images: hidden by its name, or what macOS adds to archives."""
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def entries(folder: Path | str) -> list[os.DirEntry[str]]:
     """What lies in a folder, by name; hidden things are passed over."""
     try:
         with os.scandir(folder) as found:
-            return sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
+            return sorted((entry for entry in found if not is_hidden(entry.name)), key=lambda entry: entry.name)
     except OSError as error:
         raise UserError(f"can't list {folder}: {error.strerror}") from error
 
 
-def _is_image(entry: os.DirEntry[str]) -> bool:
+def is_image(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file, or a link to one, that is called like an image."""
     if not is_image_name(entry.name):
         return False
     try:
