@@ -234,6 +234,8 @@ def _tar_members(path: Path, file: BinaryIO, limit: int, goal: Path) -> Iterator
         stream.seek(archive.offset)
         if any(stream.read(tarfile.BLOCKSIZE)):
             raise tarfile.ReadError(f"no header at byte {archive.offset}")
+        while stream.read(_CHUNK):  # to the very end, where a compressed one has the sum of its bytes
+            pass
 
 
 def _content(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
