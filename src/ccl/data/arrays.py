@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ccl.data.decoding import MAX_PIXELS, upright_rgb
+from ccl.data.decoding import MAX_PIXELS, BadImageError, upright_rgb
 from ccl.errors import UserError
 
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with alpha
@@ -31,8 +31,8 @@ def rgb_pixels(image: NDArray[np.generic] | Tensor | Image.Image) -> NDArray[np.
         picture = Image.fromarray(np.ascontiguousarray(values))  # L or RGBA
     try:
         return np.array(upright_rgb(picture), dtype=np.uint8)
-    except Exception as error:  # Pillow reads a file only now, and raises many kinds where it is broken
-        raise UserError(" ".join(f"can't be read ({type(error).__name__}: {error})".split())) from error
+    except BadImageError as error:  # Pillow reads a file only now
+        raise UserError(f"can't be used: {error.reason}") from error
 
 
 def is_channels_first(image: NDArray[np.generic] | Tensor) -> bool:

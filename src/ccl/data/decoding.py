@@ -2,7 +2,8 @@
 
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -43,7 +44,7 @@ def decode(file: Path | BinaryIO, reduction: Reduction = in_full) -> Image.Image
     A JPEG is decoded at a part of its size where `reduction` says so: pixel p of a line then stands for the pixels
     from divisor · p on, and the last may stand for fewer. Other formats come in full.
     """
-    try:
+    with _any_error_as_bad_image():
         num_bytes = file.stat().st_size if isinstance(file, Path) else file.seek(0, os.SEEK_END)
         if num_bytes == 0:
             raise BadImageError("the file is empty")
@@ -51,18 +52,25 @@ def decode(file: Path | BinaryIO, reduction: Reduction = in_full) -> Image.Image
             raise BadImageError(f"{num_bytes:,} bytes exceed the limit of {MAX_BYTES:,}")
         with Image.open(file, formats=ALLOWED_FORMATS) as image:  # rewinds an open file
             return upright_rgb(image, reduction)
+
+
+def upright_rgb(image: Image.Image, reduction: Reduction = in_full) -> Image.Image:
+    """An opened picture, as `decode` returns it; its file may be broken where it is not yet read."""
+    with _any_error_as_bad_image():
+        if image.width * image.height > MAX_PIXELS:
+            raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
+        _reduce(image, reduction)
+        return _to_rgb(ImageOps.exif_transpose(image))
+
+
+@contextmanager
+def _any_error_as_bad_image() -> Iterator[None]:
+    try:
+        yield
     except BadImageError:
         raise
     except Exception as error:  # Pillow raises many kinds for broken files
         raise BadImageError(_reason(error)) from error
-
-
-def upright_rgb(image: Image.Image, reduction: Reduction = in_full) -> Image.Image:
-    """An opened picture as `decode` returns it; raises what Pillow raises where its file is broken."""
-    if image.width * image.height > MAX_PIXELS:
-        raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
-    _reduce(image, reduction)
-    return _to_rgb(ImageOps.exif_transpose(image))
 
 
 def _reduce(image: Image.Image, reduction: Reduction) -> None:
