@@ -95,6 +95,20 @@ def test_too_many_pixels_are_refused_before_they_are_decoded(monkeypatch: pytest
         decode(_file(Image.new("RGB", (4, 4)), "PNG"))
 
 
+def test_too_many_bytes_are_refused_and_none_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _file(Image.new("RGB", (4, 4)), "PNG").getvalue()
+    (tmp_path / "a.png").write_bytes(whole)
+    monkeypatch.setattr(decoding, "MAX_BYTES", len(whole))
+    for file in (tmp_path / "a.png", io.BytesIO(whole)):
+        assert decode(file).size == (4, 4)
+    monkeypatch.setattr(decoding, "MAX_BYTES", len(whole) - 1)
+    for file in (tmp_path / "a.png", io.BytesIO(whole)):
+        with pytest.raises(BadImageError, match=f"{len(whole)} bytes exceed the limit of {len(whole) - 1}$"):
+            decode(file)
+    with pytest.raises(BadImageError, match="the file is empty"):
+        decode(io.BytesIO())
+
+
 def test_png_keeps_every_value() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (9, 5, 3), dtype=np.uint8)
     assert np.array_equal(np.asarray(decode(io.BytesIO(encode_png(Image.fromarray(noise))))), noise)

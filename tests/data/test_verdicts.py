@@ -163,7 +163,7 @@ def test_a_cache_that_cant_be_written_or_is_locked_stops_nothing(folder: Path, c
 def test_a_screening_broken_off_goes_on_where_it_was(
     folder: Path, cache: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccl.data.screening._CHUNK", 10)
+    monkeypatch.setattr("ccl.data.screening.CHUNK", 10)
 
     class StoppedError(Exception):
         pass

@@ -10,6 +10,7 @@ from ccl.data.chunks import chunked
 from ccl.data.dataset import BadImage, Dataset
 from ccl.data.datasets import DATASET_NAMES, EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
+from ccl.data.gathering import Gathered, Unseen, gather, gather_arrays
 from ccl.data.screening import write_bad_images
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.data.streams import (
@@ -34,9 +35,11 @@ __all__ = [
     "Dataset",
     "EncodedSource",
     "FileSource",
+    "Gathered",
     "ImageSource",
     "JoinedSource",
     "Step",
+    "Unseen",
     "arrival_order",
     "blurred_incremental",
     "chain",
@@ -48,6 +51,8 @@ __all__ = [
     "describe",
     "domain_incremental",
     "epoch_batches",
+    "gather",
+    "gather_arrays",
     "load_dataset",
     "of_classes",
     "task_free",

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ccl.data.sources import ArraySource, FileSource, ImageSource, JoinedSource, chain
+from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.errors import UserError, did_you_mean
 
 Progress = Callable[[int, int], None]  # (done, total), in bytes or images; total is 0 where nobody knows it
@@ -59,6 +59,8 @@ def with_ids(source: ImageSource, ids: Tensor) -> ImageSource:
         return ArraySource(source.images, ids)
     if isinstance(source, FileSource):
         return FileSource(source.names, ids)
+    if isinstance(source, EncodedSource):
+        return EncodedSource(source.files, ids)
     wrapped = JoinedSource([source])
     wrapped.ids = ids
     return wrapped

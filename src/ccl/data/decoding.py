@@ -1,7 +1,9 @@
 """From a file's bytes to an RGB picture, and back without loss."""
 
 import io
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -11,6 +13,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 ALLOWED_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 MAX_PIXELS = 64_000_000  # Pillow itself only warns at 89 million and decodes up to twice that.
+MAX_BYTES = 1 << 30  # of a file: what that many pixels take at 16 bytes each, uncompressed
 
 # From a picture's upright (W, H), as its header tells them, to the divisor of its sides (1, 2, 4, 8) that will do.
 Reduction = Callable[[int, int], int]
@@ -25,6 +28,11 @@ class BadImageError(ValueError):
         self.path = path
 
 
+def is_image_name(name: str) -> bool:
+    """Whether a file is to be taken for an image, as its suffix says."""
+    return os.path.splitext(name)[1].lower() in SUFFIXES
+
+
 def in_full(width: int, height: int) -> int:
     """The reduction of whoever wants every pixel."""
     return 1
@@ -36,15 +44,29 @@ def decode(file: Path | BinaryIO, reduction: Reduction = in_full) -> Image.Image
     A JPEG is decoded at a part of its size where `reduction` says so: pixel p of a line then stands for the pixels
     from divisor · p on, and the last may stand for fewer. Other formats come in full.
     """
-    try:
-        if isinstance(file, Path) and file.stat().st_size == 0:
+    with _any_error_as_bad_image():
+        num_bytes = file.stat().st_size if isinstance(file, Path) else file.seek(0, os.SEEK_END)
+        if num_bytes == 0:
             raise BadImageError("the file is empty")
-        with Image.open(file, formats=ALLOWED_FORMATS) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
-            _reduce(image, reduction)
-            upright = ImageOps.exif_transpose(image)
-            return _to_rgb(upright)
+        if num_bytes > MAX_BYTES:
+            raise BadImageError(f"{num_bytes:,} bytes exceed the limit of {MAX_BYTES:,}")
+        with Image.open(file, formats=ALLOWED_FORMATS) as image:  # rewinds an open file
+            return upright_rgb(image, reduction)
+
+
+def upright_rgb(image: Image.Image, reduction: Reduction = in_full) -> Image.Image:
+    """An opened picture, as `decode` returns it; its file may be broken where it is not yet read."""
+    with _any_error_as_bad_image():
+        if image.width * image.height > MAX_PIXELS:
+            raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
+        _reduce(image, reduction)
+        return _to_rgb(ImageOps.exif_transpose(image))
+
+
+@contextmanager
+def _any_error_as_bad_image() -> Iterator[None]:
+    try:
+        yield
     except BadImageError:
         raise
     except Exception as error:  # Pillow raises many kinds for broken files

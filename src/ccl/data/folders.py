@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ccl.data.dataset import Dataset
-from ccl.data.decoding import SUFFIXES
+from ccl.data.decoding import SUFFIXES, is_image_name
 from ccl.data.sources import FileSource
 from ccl.errors import UserError, did_you_mean
 
@@ -27,7 +27,7 @@ def scan(folder: Path) -> Dataset:
         raise UserError(f"can't open {folder}: {error.strerror}") from error
     if not is_there:
         raise UserError(f"no folder {folder}; set --data-root or CCL_DATA to the folder above it")
-    names = {entry.name for entry in _entries(folder) if _is_dir(entry)}
+    names = {entry.name for entry in entries(folder) if is_dir(entry)}
     splits = [name for name in _TEST_FOLDERS if name in names]
     if "train" in names:
         return _split(folder, splits[0] if splits else None)
@@ -67,7 +67,7 @@ def _unsplit(folder: Path) -> Dataset:
 
 
 def _flat(folder: Path, name: str, notes: tuple[str, ...]) -> Dataset:
-    paths = [entry.path for entry in _entries(folder) if _is_image(entry)]
+    paths = [entry.path for entry in entries(folder) if is_image(entry)]
     if not paths:
         raise UserError(f"{folder} holds no images ({', '.join(sorted(SUFFIXES))})")
     return Dataset(name, FileSource(paths), None, None, None, (), "", notes=notes)
@@ -99,15 +99,15 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
     """Folders with images below them, and a line for each thing that is passed over."""
     listing: Listing = {}
     empty, loose = [], 0
-    for entry in _entries(folder):
-        if _is_dir(entry):
+    for entry in entries(folder):
+        if is_dir(entry):
             paths = list(_images_below(entry.path))
             if paths:
                 listing[entry.name] = paths
             else:
                 empty.append(entry.name)
         else:
-            loose += _is_image(entry)
+            loose += is_image(entry)
     notes = []
     if empty:
         notes.append(f"{folder}: folders without images are passed over: {', '.join(empty[:5])}")
@@ -118,23 +118,30 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
 
 def _images_below(folder: str) -> Iterator[str]:
     """Images of a class, also in folders within it; links to folders are followed at the top only, as they may loop."""
-    for entry in _entries(folder):
-        if _is_image(entry):
+    for entry in entries(folder):
+        if is_image(entry):
             yield entry.path
-        elif _is_dir(entry, follow_links=False):
+        elif is_dir(entry, follow_links=False):
             yield from _images_below(entry.path)
 
 
-def _entries(folder: Path | str) -> list[os.DirEntry[str]]:
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is nobody's images: hidden by its name, or what macOS adds to archives."""
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def entries(folder: Path | str) -> list[os.DirEntry[str]]:
+    """What lies in a folder, by name; hidden things are passed over."""
     try:
-        with os.scandir(folder) as entries:
-            return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+        with os.scandir(folder) as found:
+            return sorted((entry for entry in found if not is_hidden(entry.name)), key=lambda entry: entry.name)
     except OSError as error:
         raise UserError(f"can't list {folder}: {error.strerror}") from error
 
 
-def _is_image(entry: os.DirEntry[str]) -> bool:
-    if os.path.splitext(entry.name)[1].lower() not in SUFFIXES:
+def is_image(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file, or a link to one, that is called like an image."""
+    if not is_image_name(entry.name):
         return False
     try:
         return entry.is_file()
@@ -142,7 +149,8 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _is_dir(entry: os.DirEntry[str], *, follow_links: bool = True) -> bool:
+def is_dir(entry: os.DirEntry[str], *, follow_links: bool = True) -> bool:
+    """Whether it is a folder; a link to itself is none."""
     try:
         return entry.is_dir(follow_symlinks=follow_links)
     except OSError:

@@ -24,7 +24,7 @@ from ccl.errors import UserError
 
 MAX_BAD_SHARE = 0.05
 _MAX_THREADS = 16
-_CHUNK = 2048
+CHUNK = 2048
 
 Seen = TypeVar("Seen")
 # The images that remain of a part, the positions they had in it (n,), and those that are left out.
@@ -39,7 +39,7 @@ def screened(dataset: Dataset, progress: Progress | None = None) -> Dataset:
             if source.image_size is not None:
                 return source, torch.arange(len(source)), []
             # Nothing is kept of a picture: to be decoded is all that is asked of it.
-            kept, bad = _sorted_out(_verdicts(source, verdicts), len(source), lambda number, seen: None, progress)
+            kept, bad = sorted_out(judged(source, verdicts), len(source), lambda number, seen: None, progress)
             return source.subset(kept) if bad else source, kept, bad
 
         sound = each_part(dataset, sound_part)
@@ -76,13 +76,17 @@ def look_through(
 
     `look` is called in threads; `keep` gets what it saw in the order of the source, with numbers 0 … n-1.
     """
-    with _threads() as pool:
-        return _sorted_out(_looks(source, look, pool), len(source), keep, progress)
+    with threads() as pool:
+        return sorted_out(_looks(source, look, pool), len(source), keep, progress)
 
 
-def _sorted_out(
+def sorted_out(
     looks: Iterable[Seen | BadImage], total: int, keep: Callable[[int, Seen], None], progress: Progress | None
 ) -> tuple[Tensor, list[BadImage]]:
+    """The positions of the sound ones (n,) among what was seen, and the bad ones; too many are refused.
+
+    `keep` gets what was seen of the sound ones, with numbers 0 … n-1.
+    """
     kept: list[int] = []
     bad: list[BadImage] = []
     for position, seen in enumerate(looks):
@@ -97,12 +101,12 @@ def _sorted_out(
         first = " ".join(str(bad[0]).split())  # a path may hold line breaks
         raise UserError(
             f"{len(bad)} of {total} images can't be decoded, the first is {first}; "
-            f"delete or replace such files: more than {MAX_BAD_SHARE * 100:g} % of a part is too many to leave out"
+            f"delete or replace such files: more than {MAX_BAD_SHARE * 100:g} % are too many to leave out"
         )
     return torch.tensor(kept, dtype=torch.int64), bad
 
 
-def _threads() -> ThreadPoolExecutor:
+def threads() -> ThreadPoolExecutor:
     """Threads help, as Pillow drops the interpreter lock while it decodes."""
     return ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, _MAX_THREADS))
 
@@ -118,22 +122,25 @@ def _looks(
         except BadImageError as error:
             return BadImage(error.path or Path(f"image {position}"), error.reason)  # bytes in memory have no path
 
-    for chunk in torch.split(torch.arange(len(source)), _CHUNK):  # a bound on what waits in memory
+    for chunk in torch.split(torch.arange(len(source)), CHUNK):  # a bound on what waits in memory
         yield from pool.map(one, chunk.tolist())
 
 
-def _verdicts(source: ImageSource, remembered: Verdicts) -> Iterator[BadImage | None]:
-    """What is wrong at each position, in order; only files of which nothing is remembered are decoded."""
+def judged(source: ImageSource, remembered: Verdicts) -> Iterator[BadImage | None]:
+    """What is wrong at each position, in order; only files of which nothing is remembered are decoded.
+
+    Files come in chunks of CHUNK: who reads a chunk of sound ones again finds them in the system's memory.
+    """
 
     # An eighth of the size is twice as fast and finds the same: all of a JPEG's data is read, less is put out.
     def decoded(part: ImageSource, pool: ThreadPoolExecutor) -> Iterator[BadImage | None]:
         return _looks(part, lambda picture: None, pool, lambda width, height: 8)
 
-    with _threads() as pool:
+    with threads() as pool:
         if not isinstance(source, FileSource):
             yield from decoded(source, pool)
             return
-        for chunk in torch.split(torch.arange(len(source)), _CHUNK):
+        for chunk in torch.split(torch.arange(len(source)), CHUNK):
             names = [source.names[position] for position in chunk.tolist()]
             keys = keys_of(names)
             known = remembered.known(keys)

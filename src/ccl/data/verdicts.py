@@ -100,7 +100,7 @@ class Verdicts:
 
 def keys_of(names: Sequence[str]) -> list[bytes | None]:
     """What stands for each file as it is now; None where it is not there, or too young to be told from a later one."""
-    judge = repr((PIL.__version__, decoding.ALLOWED_FORMATS, decoding.MAX_PIXELS)).encode()
+    judge = repr((PIL.__version__, decoding.ALLOWED_FORMATS, decoding.MAX_PIXELS, decoding.MAX_BYTES)).encode()
     here, settled = os.getcwd(), time.time_ns() - _SETTLED_NS
     return [_key(os.path.join(here, name), judge, settled) for name in names]  # join leaves absolute names alone
 

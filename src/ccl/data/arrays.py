@@ -1,0 +1,87 @@
+"""Arrays, tensors and pictures as their users hold them, brought to uint8 RGB."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from ccl.data.decoding import MAX_PIXELS, BadImageError, upright_rgb
+from ccl.errors import UserError
+
+_CHANNELS = (1, 3, 4)  # grey, RGB, RGB with alpha
+_SLACK = 1e-4  # by how much rounding may carry a float beyond 0 or 1
+
+
+def rgb_pixels(image: NDArray[np.generic] | Tensor | Image.Image) -> NDArray[np.uint8]:
+    """(H, W, 3) of an array (H, W), (H, W, C) or (C, H, W), uint8 or floats in [0, 1], or of a picture.
+
+    Alpha is laid on white, as in files. Raises UserError, and says why, for anything else.
+    """
+    if isinstance(image, Image.Image):
+        picture = image
+    else:
+        values = _as_bytes(image)
+        if values.ndim == 3 and is_channels_first(image):
+            values = values.transpose(1, 2, 0)
+        if values.ndim == 3 and values.shape[2] == 1:
+            values = values[:, :, 0]
+        if values.ndim == 3 and values.shape[2] == 3:
+            return np.ascontiguousarray(values)
+        picture = Image.fromarray(np.ascontiguousarray(values))  # L or RGBA
+    try:
+        return np.array(upright_rgb(picture), dtype=np.uint8)
+    except BadImageError as error:  # Pillow reads a file only now
+        raise UserError(f"can't be used: {error.reason}") from error
+
+
+def is_channels_first(image: NDArray[np.generic] | Tensor) -> bool:
+    """Whether (C, H, W): as the shape says, and where it could be either, for tensors, as is the custom of each."""
+    return image.shape[0] in _CHANNELS and (image.shape[2] not in _CHANNELS or isinstance(image, Tensor))
+
+
+def is_ambiguous(image: NDArray[np.generic] | Tensor) -> bool:
+    """Whether its channels may be the first dimension or the last."""
+    return image.ndim == 3 and image.shape[0] in _CHANNELS and image.shape[2] in _CHANNELS
+
+
+def _as_bytes(image: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
+    """uint8 of the same shape, which is one that images have."""
+    shape = tuple(image.shape)
+    is_flat = len(shape) == 2
+    if 0 in shape or not (is_flat or (len(shape) == 3 and (shape[0] in _CHANNELS or shape[2] in _CHANNELS))):
+        raise UserError(f"has the shape {shape}; images are (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels")
+    sides = shape if is_flat else shape[1:] if is_channels_first(image) else shape[:2]
+    if sides[0] * sides[1] > MAX_PIXELS:
+        raise UserError(f"has {sides[1]}×{sides[0]} pixels, more than the limit of {MAX_PIXELS:,}")
+    values = _as_array(image)
+    if values.dtype == np.uint8:
+        return values.astype(np.uint8, copy=False)
+    if not np.issubdtype(values.dtype, np.floating):
+        raise UserError(f"is of type {values.dtype}; give uint8, or floats in [0, 1]")
+    return _from_shares(values.astype(np.float32, copy=False))
+
+
+def _as_array(image: NDArray[np.generic] | Tensor) -> NDArray[np.generic]:
+    if not isinstance(image, Tensor):
+        return image
+    try:
+        plain = image.detach().cpu()
+        # NumPy has no bfloat16.
+        return np.asarray((plain.to(torch.float32) if plain.is_floating_point() else plain).numpy())
+    except (TypeError, RuntimeError) as error:  # a sparse, quantized or meta tensor
+        raise UserError(f"is no plain tensor ({' '.join(str(error).split())})") from error
+
+
+def _from_shares(values: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Differs from files, whose floats carry no range of their own: here a wrong guess would pass unseen."""
+    if not np.isfinite(values).all():
+        raise UserError("holds NaN or infinity")
+    low, high = float(values.min()), float(values.max())
+    if low < -_SLACK or high > 1 + _SLACK:
+        raise UserError(
+            f"has floats from {low:g} to {high:g}, and they must lie in [0, 1]; "
+            "divide bytes by 255, or undo the normalisation"
+        )
+    shares: NDArray[np.float32] = values.clip(0, 1)
+    return np.rint(shares * 255).astype(np.uint8)
