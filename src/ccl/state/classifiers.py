@@ -1,7 +1,8 @@
 """Classifiers on a version's features: fitted on a labelled folder, kept in a file, asked about new images."""
 
+import csv
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,16 +108,41 @@ def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> 
     progress(before + done, total)
 
 
-def predict(frozen: FrozenEncoder, classifier: Classifier, rows: Tensor, any_version: bool = False) -> list[Prediction]:
-    """A prediction for each row (N, F) of this encoder's features; a classifier of another's is refused."""
-    about = classifier.about
-    if rows.shape[1] != about.num_features:
-        raise UserError(f"the classifier reads {about.num_features} features, and this encoder gives {rows.shape[1]}")
+def check_fits(frozen: FrozenEncoder, classifier: Classifier, any_version: bool = False) -> None:
+    """Refuse a classifier that was fitted on another encoder's features, or another version's unless `any_version`."""
+    about, num_features = classifier.about, frozen.encoder.num_features
     if not any_version:
         advice = f"fit it again with ccl probe, or use --version {about.version}, or insist with --any-version"
         refuse_other_encoder(frozen, about.model_dump(), "the classifier", advice)
+    if num_features != about.num_features:
+        raise UserError(f"the classifier reads {about.num_features} features, and this encoder gives {num_features}")
+
+
+def predict(frozen: FrozenEncoder, classifier: Classifier, rows: Tensor, any_version: bool = False) -> list[Prediction]:
+    """A prediction for each row (N, F) of this encoder's features, if the classifier fits."""
+    check_fits(frozen, classifier, any_version)
     confidence, best = classifier.linear.logits(rows).softmax(dim=1).max(dim=1)  # (N,), (N,)
-    return [Prediction(about.classes[c], p) for c, p in zip(best.tolist(), confidence.tolist(), strict=True)]
+    classes = classifier.about.classes
+    return [Prediction(classes[c], share) for c, share in zip(best.tolist(), confidence.tolist(), strict=True)]
+
+
+def check_predictions_target(path: Path) -> None:
+    """Refuse, before any image is read, a file that could not be written."""
+    check_target(path, [".csv"], "a table of predictions")
+
+
+def write_predictions(path: Path, names: Sequence[str], predictions: Sequence[Prediction]) -> None:
+    """A CSV table of path, class and confidence, UTF-8 whatever bytes the file names hold."""
+    check_predictions_target(path)
+    with (
+        replacing(path) as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        # Text is quoted, because Python before 3.13 leaves a lone carriage return bare.
+        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        writer.writerow(["path", "class", "confidence"])
+        for name, prediction in zip(names, predictions, strict=True):
+            writer.writerow([name, prediction.name, round(prediction.confidence, 6)])
 
 
 def check_classifier_target(path: Path) -> None:

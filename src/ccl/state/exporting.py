@@ -41,6 +41,14 @@ class Exported:
     max_difference: float | None  # of any feature of any image; None where nothing could run the file
     num_images: int  # compared
 
+    @property
+    def checked(self) -> str:
+        """The difference in words."""
+        if self.max_difference is None:
+            return "not compared with the original: onnxruntime is missing (pip install 'ccl[onnx]')"
+        compared = f"{self.num_images} image{'s' if self.num_images > 1 else ''}"
+        return f"its features at most {self.max_difference:.1e} from the original's on {compared}"
+
 
 class Format(NamedTuple):
     """One way of writing a backbone (given the shape of its images), and of reading it back."""
