@@ -72,7 +72,9 @@ def test_a_file_gives_the_same_predictions_with_softmax_confidence(
     assert found[0].confidence == pytest.approx(expected, rel=1e-5)
 
 
-def test_another_version_s_classifier_is_refused_unless_one_insists(make_frozen: MakeFrozen, fitted: Classifier) -> None:
+def test_another_version_s_classifier_is_refused_unless_one_insists(
+    make_frozen: MakeFrozen, fitted: Classifier
+) -> None:
     rows = torch.zeros(1, 32)
     with pytest.raises(UserError, match=r"version 3, and this is version 4.*--version 3.*--any-version"):
         predict(make_frozen(version=4, seed=4), fitted, rows)

@@ -136,7 +136,7 @@ def test_the_fingerprint_tells_encoders_apart_and_not_their_numbers(make_frozen:
     assert fingerprint(one) == fingerprint(make_frozen(version=9))  # type: ignore[arg-type]
     assert len({fingerprint(encoder) for encoder in [one, *others]}) == 5  # type: ignore[arg-type]
     stranger = {"version": 3, "fingerprint": fingerprint(others[0])}  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="it was made with version 3 of another encoder.*; do that"):
+    with pytest.raises(UserError, match=r"it was made with version 3 of another encoder.*; do that"):
         refuse_other_encoder(one, stranger, "it", "do that")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="made with version 2, and this is version 3"):
         refuse_other_encoder(one, {"version": 2}, "it", "do that")  # type: ignore[arg-type]

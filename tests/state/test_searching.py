@@ -62,7 +62,7 @@ def test_stored_features_serve_as_the_images_do_and_only_their_own_encoder(
     assert all("kiwi" in image.name for image, _ in answer.hits)
     Path(names[12]).unlink()
     assert find(Collection(rows, names, lambda _: None), stored, 1)[12].hits[0][0].content is None
-    with pytest.raises(UserError, match="of another encoder.*ccl encode"):
+    with pytest.raises(UserError, match=r"of another encoder.*ccl encode"):
         stored_collection(tmp_path / "f.npz", make_frozen(seed=5))
 
 
@@ -76,7 +76,11 @@ HOSTILE = "<script>alert(1)</script>\"' &.png"
 
 
 def answers() -> list[Answer]:
-    hits = ((Shown("red.png", png("red")), 0.98765), (Shown(HOSTILE, png("blue", 700)), 0.5), (Shown("gone", None), 0.1))
+    hits = (
+        (Shown("red.png", png("red")), 0.98765),
+        (Shown(HOSTILE, png("blue", 700)), 0.5),
+        (Shown("gone", None), 0.1),
+    )
     return [Answer(Shown("query-\udcff.png", png("green")), hits), Answer(Shown("second", b"no image"), hits[:1])]
 
 

@@ -74,12 +74,12 @@ def export(frozen: FrozenEncoder, path: Path, images: ImageSource | None = None)
     form = FORMATS[path.suffix]
     backbone = plain_backbone(frozen)
     views = _views(frozen, _some(_drawn() if images is None else images))  # (N, 3, S, S)
-    expected = _original(frozen, views)  # (N, F)
+    original = _original(frozen)
+    largest = float(original(views).abs().max())
     with replacing(path) as unfinished:
         form.write(backbone, torch.zeros_like(views[:1].expand(2, -1, -1, -1)), description(frozen), unfinished)
         read = form.read(unfinished)
-        difference = None if read is None else _difference(read, views, expected)
-        largest = float(expected.abs().max())
+        difference = None if read is None else _difference(read, original, views)
         if difference is not None and not difference <= TOLERANCE * largest:
             raise ArithmeticError(
                 f"{path} is not written: its features differ by up to {difference:.2g} from the encoder's own, "
@@ -128,21 +128,28 @@ def _views(frozen: FrozenEncoder, images: ImageSource) -> Tensor:
     return torch.cat(list(frozen.viewer.plain_batches(images, MOST_IMAGES))).cpu()  # (N, 3, S, S)
 
 
-def _original(frozen: FrozenEncoder, views: Tensor) -> Tensor:
+def _original(frozen: FrozenEncoder) -> Reader:
     """The encoder's own features in float32 on the CPU, whatever it computes in elsewhere."""
     encoder = deepcopy(frozen.encoder).cpu()
     encoder.compute_in(torch.float32)
-    with evaluating(encoder):
-        return encoder.features(views)  # (N, F)
+
+    def read(views: Tensor) -> Tensor:
+        with evaluating(encoder):
+            return encoder.features(views)  # (N, F)
+
+    return read
 
 
-def _difference(read: Reader, views: Tensor, expected: Tensor) -> float:
-    """The largest over one batch of all images and one of the first alone: the size of a batch must not matter."""
-    with torch.no_grad():
-        found = torch.cat([read(views), read(views[:1])])
-    if found.shape != (len(views) + 1, expected.shape[1]):
-        return float("nan")
-    return float((found - torch.cat([expected, expected[:1]])).abs().max())
+def _difference(read: Reader, original: Reader, views: Tensor) -> float:
+    """The largest over all images at once and over the first alone: batches of any size must work."""
+    differences = []
+    for batch in (views, views[:1]):
+        with torch.no_grad():
+            found, expected = read(batch), original(batch)
+        if found.shape != expected.shape:
+            return float("nan")
+        differences.append((found - expected).abs().max())
+    return float(torch.stack(differences).max())  # nan where one is
 
 
 def _write_safetensors(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:
