@@ -5,9 +5,14 @@ import typer
 from ccl.cli.compare import compare
 from ccl.cli.demo import demo
 from ccl.cli.doctor import doctor
+from ccl.cli.encode import encode
+from ccl.cli.export import export
+from ccl.cli.predict import predict
+from ccl.cli.probe import probe
 from ccl.cli.report import report
 from ccl.cli.reproduce import reproduce
 from ccl.cli.run import run
+from ccl.cli.search import search
 from ccl.cli.selftest import selftest
 from ccl.cli.verify import verify
 
@@ -43,6 +48,11 @@ app.command()(run)
 app.command()(compare)
 app.command()(reproduce)
 app.command()(report)
+app.command()(encode)
+app.command()(probe)
+app.command()(predict)
+app.command()(search)
+app.command()(export)
 app.command()(verify)
 app.command()(selftest)
 app.command()(doctor)

@@ -1,21 +1,14 @@
 """The images of a rehearsal memory, small enough to stand in a page themselves."""
 
-import base64
 import csv
-import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
 from ccl.folder import MEMORY
+from ccl.report.thumbnails import thumbnail
 
 MOST_IMAGES = 60  # of a run's memory
-_THUMBNAIL = 96  # longest side of an embedded image
-_MOST_BYTES = 4000  # of an image taken as it is, any of 32×32 is below; larger files would make the page heavy
-_PIXELATED = 48  # up to this side an image is shown enlarged, with its pixels visible
-_MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp", "BMP": "image/bmp"}
 
 
 @dataclass(frozen=True)
@@ -68,25 +61,12 @@ def _embedded(memory: Path, name: str, step: str, cluster: str, score: float) ->
     if Path(name).name != name:
         return None
     try:
-        content = (memory / name).read_bytes()
-        with Image.open(io.BytesIO(content)) as image:
-            mime, longest = _MIME.get(image.format or ""), max(image.size)
-            if mime is None or longest > _THUMBNAIL or len(content) > _MOST_BYTES:
-                mime, content = "image/jpeg", _thumbnail(image)
-            else:
-                image.load()  # a cut file has a head, but is no image
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        shown = thumbnail((memory / name).read_bytes())
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+    if shown is None:
         return None
     facts = [f"step {step}"]
     facts += [] if cluster == "-1" else [f"cluster {cluster}"]  # a random draw has no clusters
     facts += [] if math.isnan(score) else [f"variance {score:.2g}"]
-    source = f"data:{mime};base64,{base64.b64encode(content).decode()}"
-    return KeptImage(source, longest <= _PIXELATED, tuple(facts))
-
-
-def _thumbnail(image: Image.Image) -> bytes:
-    small = image.convert("RGB")
-    small.thumbnail((_THUMBNAIL, _THUMBNAIL))
-    file = io.BytesIO()
-    small.save(file, format="JPEG", quality=85)
-    return file.getvalue()
+    return KeptImage(shown.source, shown.is_small, tuple(facts))

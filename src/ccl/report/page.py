@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -18,10 +16,11 @@ from ccl.report.costs import costs
 from ccl.report.dossiers import dossiers
 from ccl.report.drawing import to_svg
 from ccl.report.gallery import MOST_IMAGES, gallery, has_memory
+from ccl.report.html import render
 from ccl.report.intervals import dots, forest, to_finetuning
 from ccl.report.maps import embedding_maps
 from ccl.report.run_folder import RunRecord
-from ccl.report.tables import Table, text
+from ccl.report.tables import Table
 
 # Sections in their order, and what they are called.
 HEADINGS = {
@@ -61,9 +60,6 @@ def write_page(
 
 
 def _render(records: Sequence[RunRecord], tables: Sequence[Table], title: str, introduction: str) -> str:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["cell"] = text
-    template = environment.from_string((resources.files("ccl.report") / "page.html.j2").read_text(encoding="utf-8"))
     arms = make_arms(records)
     maps, seed = _maps(arms)
     facts, of_arms = dossiers(arms)
@@ -76,7 +72,9 @@ def _render(records: Sequence[RunRecord], tables: Sequence[Table], title: str, i
         "costs": [costs(arms)],
         "protocol": of_arms,
     }
-    return template.render(
+    return render(
+        "ccl.report",
+        "page.html.j2",
         title=title,
         headline=_headline(arms),
         paragraphs=[part for part in introduction.split("\n\n") if part.strip()],

@@ -1,0 +1,35 @@
+"""`ccl encode`: features of images."""
+
+from pathlib import Path
+
+import typer
+
+from ccl.cli.options import IMAGES, STATE, VERSION
+
+
+def encode(
+    state: Path = STATE,
+    images: list[str] = IMAGES,
+    out: Path = typer.Option(..., "--out", "-o", help="The file to write: .npz, .csv or .parquet."),
+    version: int | None = VERSION,
+) -> None:
+    """Write the features of images, one row each, with their paths and the version that read them.
+
+    What is no usable image is left out and listed in OUT.bad_images.csv.
+
+    Example: ccl encode my-encoder photos/ -o features.npz
+    """
+    from rich.console import Console
+
+    from ccl.cli.reading import gathered, note, read, tell_left_out
+    from ccl.state.description import description
+    from ccl.state.feature_files import check_features_target, write_features
+    from ccl.state.opening import frozen
+
+    check_features_target(out)
+    console, encoder = Console(), frozen(state, version)
+    with gathered(images, console) as found:
+        rows = read(encoder, found.source, console)
+        write_features(out, rows, found.names, encoder.version, description(encoder))
+        tell_left_out(found.skipped, console, out)
+    note(console, f"{len(rows):,} images, {rows.shape[1]} features each, read by version {encoder.version}: {out}")

@@ -1,0 +1,43 @@
+"""`ccl export`: the encoder as a file for other programs."""
+
+from pathlib import Path
+
+import typer
+
+from ccl.cli.options import STATE, VERSION
+
+
+def export(
+    state: Path = STATE,
+    out: Path = typer.Option(..., "--out", "-o", help="The file to write: .safetensors, .pt2 or .onnx."),
+    images: list[str] = typer.Option(
+        [], "--images", "-i", help="Images to compare it on; else pictures that ccl draws. Repeatable."
+    ),
+    version: int | None = VERSION,
+) -> None:
+    """Write the encoder for other programs, and a card beside it that says what it is and how to load it.
+
+    .safetensors has torchvision's names, .pt2 needs torch alone, .onnx no torch at all. Each is read back and compared
+    with the original; a file whose features differ is not left behind.
+
+    Example: ccl export my-encoder -o encoder.onnx
+    """
+    from rich.console import Console
+
+    from ccl.cli.reading import bar, gathered, note, tell_left_out
+    from ccl.state import exporting
+    from ccl.state.model_card import write_card
+    from ccl.state.opening import frozen
+
+    exporting.check_export_target(out)
+    console, encoder = Console(), frozen(state, version)
+    if images:
+        with gathered(images, console) as found:
+            tell_left_out(found.skipped, console)
+            with bar(console, "exporting"):
+                exported = exporting.export(encoder, out, found.source)
+    else:
+        with bar(console, "exporting"):
+            exported = exporting.export(encoder, out)
+    note(console, f"version {encoder.version} as {exported.format}: {out}, {exported.checked}")
+    note(console, f"what it is and how to load it: {write_card(encoder, exported)}")

@@ -1,0 +1,41 @@
+"""`ccl predict`: the classes of new images."""
+
+from pathlib import Path
+
+import typer
+
+from ccl.cli.options import IMAGES, STATE, VERSION
+
+
+def predict(
+    state: Path = STATE,
+    images: list[str] = IMAGES,
+    out: Path = typer.Option(..., "--out", "-o", help="The table to write: .csv with path, class, confidence."),
+    classifier: Path | None = typer.Option(
+        None, "--classifier", "-c", help="A file by ccl probe; else the state's newest for this version."
+    ),
+    any_version: bool = typer.Option(False, "--any-version", help="Also with a classifier of another version."),
+    version: int | None = VERSION,
+) -> None:
+    """Say which class each image is, and how sure the classifier is of it.
+
+    What is no usable image is left out and listed in OUT.bad_images.csv.
+
+    Example: ccl predict my-encoder new-photos/ -o predictions.csv
+    """
+    from rich.console import Console
+
+    from ccl.cli.reading import gathered, note, read, tell_left_out
+    from ccl.state import classifiers
+    from ccl.state.opening import frozen
+
+    classifiers.check_predictions_target(out)
+    console, encoder = Console(), frozen(state, version)
+    path = classifier or classifiers.newest(state, encoder)
+    fitted = classifiers.load(path)
+    classifiers.check_fits(encoder, fitted, any_version)  # before the images are read
+    with gathered(images, console) as found:
+        predictions = classifiers.predict(encoder, fitted, read(encoder, found.source, console), any_version)
+        classifiers.write_predictions(out, found.names, predictions)
+        tell_left_out(found.skipped, console, out)
+    note(console, f"{len(predictions):,} images classified by {path}: {out}")

@@ -1,0 +1,52 @@
+"""`ccl probe`: a classifier on the encoder's features, and what it is worth."""
+
+from pathlib import Path
+
+import typer
+
+from ccl.cli.options import STATE, VERSION
+
+
+def probe(
+    state: Path = STATE,
+    labelled: Path = typer.Argument(metavar="LABELLED", help="A folder of class folders, or with train/ and test/."),
+    out: Path | None = typer.Option(
+        None, "--out", "-o", help="The classifier's file (.safetensors); else in STATE/classifiers."
+    ),
+    version: int | None = VERSION,
+) -> None:
+    """Fit a classifier on labelled images, say how often it is right on held-out ones, and keep it for ccl predict.
+
+    Without a test/ or val/ part every fifth image of each class is held out.
+
+    Example: ccl probe my-encoder labelled/
+    """
+    from rich.console import Console
+
+    from ccl.cli.reading import bar, note, tell_left_out
+    from ccl.data import load_dataset
+    from ccl.errors import UserError
+    from ccl.state.classifiers import check_classifier_target, default_path, save, train
+    from ccl.state.opening import frozen
+
+    if not labelled.is_dir():
+        raise UserError(f"there is no folder {labelled}")
+    console, encoder = Console(), frozen(state, version)
+    out = out or default_path(state, labelled, encoder.version)
+    check_classifier_target(out)
+    with bar(console, "looking through the images") as progress:
+        dataset = load_dataset("folder", labelled, progress=progress)
+    for line in dataset.notes:
+        note(console, line)
+    tell_left_out(dataset.skipped, console)
+    with bar(console, "reading the images") as progress:
+        classifier = train(encoder, dataset, progress)
+    save(classifier, out)
+    about = classifier.about
+    fitted = f"version {about.version}, {len(about.classes)} classes, fitted on {about.num_images:,} images"
+    if about.accuracy is None:
+        note(console, f"{fitted}; no images were left to measure accuracy on")
+    else:
+        right = f"linear {about.accuracy.linear:.1f} %, nearest neighbours {about.accuracy.knn:.1f} %"
+        note(console, f"{fitted}; on {about.accuracy.num_images:,} held-out images: {right}")
+    note(console, f"the classifier: {out}")

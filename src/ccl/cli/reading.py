@@ -1,0 +1,68 @@
+"""What the commands that use an encoder share: gathering images, reading them, saying what was left out."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from ccl.data import BadImage, ImageSource, gather, write_bad_images
+from ccl.errors import UserError
+from ccl.state import FrozenEncoder
+
+if TYPE_CHECKING:
+    from ccl.data import Gathered
+
+
+def note(console: Console, text: str) -> None:
+    """A line of what was done."""
+    console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def bar(console: Console, text: str) -> Iterator[Callable[[int, int], None]]:
+    """What is to be told (done, total): a bar on a terminal, nothing elsewhere."""
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(*columns, TimeRemainingColumn(compact=True), console=console, transient=True) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total or None)
+
+
+@contextmanager
+def gathered(inputs: Sequence[str], console: Console) -> Iterator["Gathered"]:
+    """The images behind the inputs, for as long as the context lasts; refuses to go on without any."""
+    with tempfile.TemporaryDirectory(prefix="ccl-") as workshop:
+        with bar(console, "looking through the images") as progress:
+            found = gather(inputs, Path(workshop), progress)
+        for line in found.notes:
+            note(console, line)
+        if not len(found.source):
+            raise UserError(f"no usable images in {', '.join(inputs)}")
+        yield found
+
+
+def read(frozen: FrozenEncoder, source: ImageSource, console: Console) -> Tensor:
+    """Their features (N, F)."""
+    with bar(console, "reading the images") as progress:
+        return frozen.features(source, progress)
+
+
+def tell_left_out(skipped: Sequence[BadImage], console: Console, out: Path | None = None) -> None:
+    """A line about the images that were left out, and, beside `out`, a table of them."""
+    table = None if out is None else out.with_name(f"{out.name}.bad_images.csv")
+    if table is not None:
+        table.unlink(missing_ok=True)  # of an earlier time
+    if not skipped:
+        return
+    where = f"; all of them: {table}" if table is not None else ""
+    first = " ".join(str(skipped[0]).split())  # a path may hold line breaks
+    note(console, f"{len(skipped)} left out as no usable images, the first is {first}{where}")
+    if table is not None:
+        write_bad_images(table, skipped)

@@ -1,0 +1,53 @@
+"""`ccl search`: the images most like others."""
+
+from pathlib import Path
+
+import typer
+
+from ccl.cli.options import STATE, VERSION
+
+
+def search(
+    state: Path = STATE,
+    query: str = typer.Argument(metavar="QUERY", help="An image, or a folder of up to 100."),
+    images: list[str] = typer.Argument(None, metavar="[IMAGES…]", help="Where to search: images, folders, archives."),
+    out: Path = typer.Option(..., "--out", "-o", help="The sheet to look at: .html or .png."),
+    k: int = typer.Option(10, "-k", min=1, max=200, help="How many for each query."),
+    features: Path | None = typer.Option(
+        None, "--features", "-f", help="Search here instead: a .npz by ccl encode, so that images are read once."
+    ),
+    version: int | None = VERSION,
+) -> None:
+    """Find the images that are most like the query, and write a sheet of them to look at.
+
+    Example: ccl search my-encoder query.jpg photos/ -k 10 -o search.html
+    """
+    from rich.console import Console
+
+    from ccl.cli.reading import gathered, note, read, tell_left_out
+    from ccl.errors import UserError
+    from ccl.state.contact_sheet import check_sheet_target, write_sheet
+    from ccl.state.opening import frozen
+    from ccl.state.searching import MOST_QUERIES, Collection, find, stored_collection
+
+    if bool(images) == (features is not None):
+        raise UserError("name where to search: either IMAGES or --features FILE.npz")
+    check_sheet_target(out)
+    console, encoder = Console(), frozen(state, version)
+    with gathered([query], console) as asked:
+        tell_left_out(asked.skipped, console)
+        if len(asked.source) > MOST_QUERIES:
+            raise UserError(f"{query} holds {len(asked.source):,} images; a sheet has room for {MOST_QUERIES} queries")
+        queries = Collection(read(encoder, asked.source, console), asked.names, asked.source.encoded)
+        if features is not None:
+            answers = find(queries, stored_collection(features, encoder), k)
+        else:
+            with gathered(images, console) as found:
+                tell_left_out(found.skipped, console)
+                searched = Collection(read(encoder, found.source, console), found.names, found.source.encoded)
+                answers = find(queries, searched, k)
+        write_sheet(out, answers, f"Most like {Path(query).name}, by version {encoder.version}")
+    missing = sum(image.content is None for answer in answers for image, _ in answer.hits)
+    if missing:
+        note(console, f"{missing} images are no longer where {features} says; run this in the folder where it was made")
+    note(console, f"the sheet to look at: {out}")

@@ -1,0 +1,123 @@
+"""Encoders that nobody trained, whose batch norm has statistics of its own, and small folders of pictures."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import ccl.data
+from ccl.cli import main
+from ccl.data import BadImage, BadImageError, FileSource
+from ccl.data.decoding import decode
+from ccl.encoders import make_encoder
+from ccl.settings import EncoderSettings
+from ccl.state import FrozenEncoder
+from ccl.views import RECIPES, Viewer
+
+MakeFrozen = Callable[..., FrozenEncoder]
+
+
+@pytest.fixture
+def make_frozen() -> MakeFrozen:
+    def make(
+        backbone: str = "convnet",
+        *,
+        stem: str = "cifar",
+        width: int | None = 4,
+        groups: int = 1,
+        size: int = 16,
+        fraction: float = 1.0,
+        resize: int | None = None,
+        version: int = 3,
+        seed: int = 0,
+        about: dict[str, object] | None = None,
+    ) -> FrozenEncoder:
+        encoder = make_encoder(backbone, stem=stem, width=width, dim=8, batch_norm_groups=groups, seed=seed)
+        draws = torch.Generator().manual_seed(seed)
+        for name, tensor in encoder.backbone.state_dict().items():
+            if name.endswith("running_mean"):
+                tensor.copy_(torch.randn(tensor.shape, generator=draws) / 10)
+            elif name.endswith("running_var"):
+                tensor.copy_(torch.rand(tensor.shape, generator=draws) + 0.5)
+        options = EncoderSettings.model_validate(
+            {"backbone": backbone, "stem": stem, "width": width, "dim": 8, "batch_norm_groups": groups}
+        )
+        recipe = replace(RECIPES["moco_cifar"], size=size, plain_fraction=fraction)
+        return FrozenEncoder(encoder.eval(), Viewer(recipe, 0), options, version, resize, about or {})
+
+    return make
+
+
+def paint(path: Path, colour: tuple[int, int, int], seed: int) -> None:
+    """A noisy picture of about one colour, some 40 pixels wide."""
+    draws = np.random.default_rng(seed)
+    height, width = 30 + seed % 5, 40 - seed % 7
+    noise = draws.integers(-40, 41, (height, width, 3)) + np.array(colour)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(path)
+
+
+@pytest.fixture
+def labelled(tmp_path: Path) -> Path:
+    """Two classes of ten pictures."""
+    folder = tmp_path / "fruit"
+    for number in range(10):
+        paint(folder / "apple" / f"{number:02d}.png", (200, 60, 60), number)
+        paint(folder / "kiwi" / f"{number:02d}.png", (60, 200, 60), 50 + number)
+    return folder
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """As `ccl.data.gather` gives them."""
+
+    source: FileSource
+    names: list[str]
+    digests: list[bytes]
+    skipped: tuple[BadImage, ...]
+    notes: tuple[str, ...]
+
+
+def gather(inputs: Sequence[str], workshop: Path, progress: object) -> Gathered:
+    """Files and flat folders."""
+    assert workshop.is_dir()
+    paths = [path for given in map(Path, inputs) for path in (sorted(given.rglob("*.png")) or [given])]
+    names, skipped = [], []
+    for path in paths:
+        try:
+            decode(path)
+            names.append(str(path))
+        except BadImageError as error:
+            skipped.append(BadImage(path, error.reason))
+    return Gathered(FileSource(names), names, [b""] * len(names), tuple(skipped), ())
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(make_frozen: MakeFrozen, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`ccl …` in this process, with an untrained encoder in every state: exit code, output, errors."""
+    opening = ModuleType("ccl.state.opening")
+    opening.frozen = lambda state, version: make_frozen(version=version or 3, seed=version or 3)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ccl.state.opening", opening)
+    monkeypatch.setattr(ccl.data, "gather", gather, raising=False)
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ccl", *map(str, arguments)])
+        code: object = 0
+        try:
+            main()
+        except SystemExit as leaving:
+            code = leaving.code
+        told = capsys.readouterr()
+        assert isinstance(code, int | None)
+        return code or 0, told.out, told.err
+
+    return call
