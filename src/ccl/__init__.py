@@ -20,9 +20,12 @@ F features, K negatives or queue rows, C classes or channels, S the side of a vi
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
+if TYPE_CHECKING:
+    from ccl.state import ContinualEncoder as ContinualEncoder
+
+_MODULES = (
     "data",
     "encoders",
     "evaluation",
@@ -31,13 +34,17 @@ __all__ = [
     "objectives",
     "report",
     "retention",
+    "state",
     "training",
     "views",
-]
+)
+__all__ = ["ContinualEncoder", *_MODULES]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Subpackages on first use, so that `ccl --help` need not import torch."""
-    if name in __all__:
+def __getattr__(name: str) -> Any:
+    """Subpackages and the encoder on first use, so that `ccl --help` need not import torch."""
+    if name in _MODULES:
         return import_module(f"ccl.{name}")
+    if name == "ContinualEncoder":
+        return import_module("ccl.state").ContinualEncoder
     raise AttributeError(f"module 'ccl' has no attribute {name!r}")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from ccl.cli.display import PlainDisplay
 from PIL import Image
 from rich.console import Console
 
-from ccl.cli.display import PlainDisplay
 from ccl.data import class_incremental
 from ccl.errors import UserError
 from ccl.loading import load_settings

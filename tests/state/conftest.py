@@ -11,9 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from drops import Deliver
+
 import ccl.data
 from ccl.cli import main
-from ccl.data import BadImage, BadImageError, FileSource
+from ccl.data import BadImage, BadImageError, FileSource, load_dataset
 from ccl.data.decoding import decode
 from ccl.encoders import make_encoder
 from ccl.settings import EncoderSettings
@@ -121,3 +125,28 @@ def command(make_frozen: MakeFrozen, monkeypatch: pytest.MonkeyPatch, capsys: py
         return code or 0, told.out, told.err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def pictures() -> dict[str, list[bytes]]:
+    """PNG files of two domains, some of each class, mixed."""
+    found = {}
+    for domain in ("symbols", "textures"):
+        source = load_dataset(domain, resize=16).train
+        order = torch.randperm(len(source), generator=torch.Generator().manual_seed(0))[:80]
+        found[domain] = [source.encoded(position) for position in order.tolist()]
+    return found
+
+
+@pytest.fixture
+def deliver(tmp_path: Path, pictures: dict[str, list[bytes]]) -> Deliver:
+    """Makes a folder with some pictures of a domain."""
+
+    def make(name: str, domain: str = "symbols", first: int = 0, count: int = 30) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        for number, content in enumerate(pictures[domain][first : first + count], start=first):
+            (folder / f"{number:03d}.png").write_bytes(content)
+        return folder
+
+    return make

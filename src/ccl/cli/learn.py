@@ -1,0 +1,65 @@
+"""`ccl learn`: take in a drop of unlabelled images."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def learn(
+    images: list[str] = typer.Argument(metavar="IMAGES…", help="Folders, files, globs, archives, lists of paths."),
+    into: Path = typer.Option(..., "--into", help="The state: made by the first call, gone on with by later ones."),
+    assignments: list[str] = typer.Option(
+        [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
+    ),
+    memory: str | None = typer.Option(None, "--memory", help="What may be remembered in all: 2000 images, or 50MB."),
+    probe: Path | None = typer.Option(None, "--probe", help="A labelled folder: also measure accuracy on it."),
+    max_drop: float | None = typer.Option(
+        None, "--max-drop", min=0.0, help="Keep the old version if more points than this are lost."
+    ),
+    name: str | None = typer.Option(None, "--name", help="What to call this drop; else its folder's name."),
+    keep_versions: int = typer.Option(5, "--keep-versions", min=1, help="How many versions stay on the disk."),
+    restart: bool = typer.Option(False, "--restart", help="Forget a drop that was broken off."),
+) -> None:
+    """Take in unlabelled images: the encoder learns the new without losing the old. They are not needed afterwards.
+
+    The first call makes the state, with settings chosen from the images' size and number and the device; later calls
+    are the next steps. Images that were learned before are recognised by their content. Broken off, the same command
+    goes on. With --max-drop, a version that lost too much does not come to count: points of accuracy with --probe, else
+    of the agreement of remembered images with their groups. Exit code 1 then.
+
+    Example: ccl learn week-1/ --into state && ccl learn week-2.zip --into state --probe labelled/ --max-drop 2
+    """
+    from ccl.loading import merged, parsed, validated
+
+    asked: dict[str, Any] = parsed(assignments)
+    if memory is not None:
+        asked = merged(asked, {"memory": {"budget": int(memory) if memory.isdecimal() else memory}})
+    validated(asked)  # a typo is told in a moment, torch takes seconds
+
+    from ccl.report.tables import to_rich
+    from ccl.running.display import make_display
+    from ccl.state import ContinualEncoder
+    from ccl.state.folder import StateFolder
+    from ccl.state.tables import health
+
+    display = make_display()
+    outcomes = ContinualEncoder(StateFolder(into)).learn(
+        [Path(image) for image in images],
+        name=name,
+        probe=probe,
+        max_drop=max_drop,
+        restart=restart,
+        keep_versions=keep_versions,
+        settings=asked,
+        progress=display,
+    )
+    for outcome in outcomes:
+        if outcome.step:
+            display.console.print(to_rich(health(outcome.step), display.console.width))
+        display.note(outcome.told)
+        if outcome.kind == "refused":
+            kept = f"version {outcome.version} goes on counting"
+            display.note(f"{kept}; the same command with a larger --max-drop takes the new one without learning again")
+            raise typer.Exit(1)
+    display.note(f"what it knows of itself: ccl status {into}, or the page {into / 'report.html'}")

@@ -1,0 +1,82 @@
+"""`ccl status`, `ccl rollback`, `ccl pin`: the versions of a state."""
+
+from pathlib import Path
+
+import typer
+
+_STATE = typer.Argument(metavar="STATE", help="A state folder.")
+
+
+def status(
+    state: Path = _STATE,
+    as_json: bool = typer.Option(False, "--json", help="All of it as JSON, for programs."),
+) -> None:
+    """What a state has learned, how it fared, which versions there are, and what was refused.
+
+    Example: ccl status state
+    """
+    from ccl.folder import read_status
+    from ccl.state.folder import StateFolder
+
+    folder = StateFolder(state)
+    ledger = folder.ledger()
+    about = folder.version(ledger.current).about if ledger.current else {}
+    numbers = folder.numbers(ledger)
+    if as_json:
+        import json
+
+        values = {"current": ledger.current, "pinned": ledger.pinned, "versions": numbers, "events": ledger.events}
+        typer.echo(json.dumps({**values, "steps": about.get("steps", [])}, indent=1))
+        return
+
+    from rich.console import Console
+
+    from ccl.report.tables import to_rich
+    from ccl.state.tables import health, history
+
+    console = Console()
+    if not about:
+        console.print(f"{state} has learned nothing yet", highlight=False)
+    else:
+        num_images = sum(step["num_images"] for step in about["steps"])
+        console.print(
+            f"{state}: version {ledger.current} counts, {num_images:,} images learned in {len(about['steps'])} steps",
+            highlight=False,
+            markup=False,
+        )
+        console.print(to_rich(history(about["steps"], ledger, numbers), console.width))
+        console.print(to_rich(health(about["steps"][-1]), console.width))
+        console.print(about["steps"][-1]["verdict"], markup=False, highlight=False)
+    for event in ledger.events:
+        if event["kind"] == "refused":
+            console.print(f"refused: {event['name']}: {event['reason']}", markup=False, highlight=False)
+    if folder.learning.exists():
+        now = read_status(folder.learning)
+        console.print(f"a drop is under way ({now.get('state', 'beginning')})", highlight=False)
+
+
+def rollback(
+    state: Path = _STATE,
+    to: int | None = typer.Option(None, "--to", min=1, help="The version to go back to; else the one before."),
+) -> None:
+    """Make an older version count again; drops learned since are forgotten, and may be learned anew.
+
+    Example: ccl rollback state --to 3
+    """
+    from ccl.state import ContinualEncoder
+
+    typer.echo(f"version {ContinualEncoder.open(state).rollback(to)} counts again")
+
+
+def pin(
+    state: Path = _STATE,
+    version: int | None = typer.Argument(None, metavar="[VERSION]", min=1, help="Without one, nothing is pinned."),
+) -> None:
+    """Use this version for everything whatever is learned meanwhile; it is never deleted.
+
+    Example: ccl pin state 3
+    """
+    from ccl.state import ContinualEncoder
+
+    ContinualEncoder.open(state).pin(version)
+    typer.echo("nothing is pinned: the current version is used" if version is None else f"version {version} is pinned")
