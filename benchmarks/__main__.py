@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from benchmarks import evaluating, program, seeing, training
+from benchmarks import clusters, evaluating, program, seeing, training
 from benchmarks.timing import Row
 
 GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -16,6 +16,7 @@ GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
     "probe": evaluating.probe,
     "selection": evaluating.selection,
     "large-selection": evaluating.large_selection,
+    "clusters": clusters.clusters,
     "late-steps": training.late_steps,
     "two-ranks": training.two_ranks,
     "saving": training.saving,

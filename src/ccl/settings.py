@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ccl.errors import did_you_mean
+from ccl.sizes import num_bytes
 from ccl.strategies import STRATEGIES
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -95,14 +96,24 @@ class InsDiscSettings(Section):
 class MemorySettings(Section):
     """What is kept of each step."""
 
-    per_cluster: CountOrZero = 20
-    clusters: Count | None = None  # None: the number of classes in the step
+    per_cluster: CountOrZero = 20  # of each step, so the memory grows with the stream
+    clusters: Count | Literal["estimate"] | None = None  # None: the number of classes in the step (docs/memory.md)
+    # At most so many images ("300") or bytes of their files ("50MB") in all, each step an equal share; None: no limit.
+    # A share is filled in turns over the clusters: per_cluster, top_up and replacement then say nothing.
+    budget: Count | str | None = None
     selection: Literal["random", "view_variance"] | None = None  # None: the strategy's own
     num_views: Annotated[int, Field(ge=2)] = 6
     include_plain: bool = False  # authors' code: true
     score: Literal["variance", "distance_to_mean"] = "variance"  # authors' code: distance_to_mean
     top_up: bool = True  # authors' code: false
     replacement: bool = False  # authors' code: true
+
+    @field_validator("budget")
+    @classmethod
+    def _a_size(cls, value: int | str | None) -> int | str | None:
+        if isinstance(value, str):
+            num_bytes(value)
+        return value
 
 
 class DistillationSettings(Section):

@@ -44,6 +44,8 @@ def test_l1_two_thousand_iterations_leak_nothing() -> None:
 
         def epoch_ends(self, *_: object) -> None: ...
 
+        def remembered(self, *_: object) -> None: ...
+
         def updated(self, *_: object) -> None:
             self.count += 1
             if self.count in (1600, 3600):  # after the allocator has found its level

@@ -19,6 +19,18 @@ def test_images_are_counted_with_the_memory_of_earlier_steps() -> None:
     assert estimate(at_once, *sizes).num_images == 2 * 50_000
 
 
+def test_a_budget_bounds_the_memory_that_is_counted() -> None:
+    def images(*changes: str) -> int:
+        settings = load_settings("cifar100", ["strategy=simple_rehearsal", "epochs=1", *changes])
+        return estimate(settings, [10_000] * 4, [20] * 4).num_images - 40_000
+
+    assert images("memory.clusters=estimate") == images() == 400 * (1 + 2 + 3)
+    assert images("memory.clusters=7") == 140 * (1 + 2 + 3)
+    assert images("memory.budget=500") == 3 * 500
+    assert images("memory.budget=15000") == 10_000 + 15_000 + 15_000
+    assert images("memory.budget=3 MB") == 3 * (3_000_000 // (3 * 32 * 32))
+
+
 def test_operations_follow_the_passes_of_each_strategy() -> None:
     def operations(*changes: str) -> float:
         settings = load_settings("cifar100-mini", ["epochs=1", "strategy=finetuning", *changes])
@@ -68,6 +80,10 @@ def test_reading_counts_probes_and_selection() -> None:
     assert estimate(plain, [100] * 5, [2] * 5).num_read == 0
     chosen = load_settings("cifar100", ["strategy=ccl", "probe.after=last"])
     assert estimate(chosen, [100] * 5, [2] * 5).num_read == 500 * 7 + 2 * 600
+    drawn = load_settings("cifar100", ["strategy=simple_rehearsal", "probe.after=never", "memory.clusters=estimate"])
+    assert estimate(drawn, [100] * 5, [2] * 5).num_read == 500
+    budget = load_settings("cifar100", ["strategy=ccl", "probe.after=never", "memory.budget=9", "memory.per_cluster=0"])
+    assert estimate(budget, [100] * 5, [2] * 5).num_read == 500 * 7
     cost = estimate(chosen, [100] * 5, [2] * 5)
     assert cost.passes == pytest.approx(cost.operations / cost.operations_per_image + cost.num_read / 4)
 

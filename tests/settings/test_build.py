@@ -4,7 +4,8 @@ import pytest
 
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.running.build import build_device, build_stream
+from ccl.memory import Budget
+from ccl.running.build import build_device, build_selection, build_stream
 from ccl.settings import differences
 
 SMALL = ("dataset=symbols,textures", "data.resize=16", "data.images_per_class=6", "data.classes=4", "batch_size=12")
@@ -16,6 +17,7 @@ SMALL = ("dataset=symbols,textures", "data.resize=16", "data.images_per_class=6"
         (["batch_size=40"], "batch_size 40 exceeds the 24 images of step 1; nearest valid value: 24"),
         (["batch_size=40", "encoder.batch_norm_groups=5"], "nearest valid value: 20"),
         (["memory.clusters=30"], "memory.clusters 30 exceeds the 24 images of step 1; nearest valid value: 24"),
+        (["memory.budget=1"], "memory.budget 1 can't hold an image of each of 2 steps; nearest valid value: 2"),
         (["dataset=symbols", "steps=9"], "4 classes can't be cut in 9 steps; nearest valid value: 4"),
         (["steps=3"], "a domain-incremental stream has one step per dataset: 2"),
         (["dataset=symbols,symbols"], "dataset names one set twice"),
@@ -30,6 +32,25 @@ def test_impossible_combinations_are_refused(assignments: list[str], told: str) 
         build_stream(settings)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_number_of_clusters_is_given_counted_or_left_to_an_estimate() -> None:
+    asked = {"5": [5, 5], "null": [4, 4], "estimate": [None, None]}
+    for words, expected in asked.items():
+        assert build_stream(load_settings("demo", [*SMALL, f"memory.clusters={words}"])).num_clusters == expected
+    # Only 24 images a step, and nobody asks how many groups they have.
+    build_stream(load_settings("demo", [*SMALL, "memory.clusters=30", "memory.per_cluster=0"]))
+    build_stream(load_settings("demo", [*SMALL, "memory.clusters=30", "memory.budget=9", "strategy=simple_rehearsal"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "budget"),
+    [("null", None), ("30", Budget(30, "images")), ("200 kB", Budget(200_000, "bytes"))],
+)
+def test_a_budget_is_of_images_or_bytes(words: str, budget: Budget | None) -> None:
+    selection = build_selection(load_settings("demo", [f"memory.budget={words}"]))
+    assert selection is not None
+    assert selection.budget == budget
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:

@@ -83,11 +83,11 @@ def _refuse(words: str) -> str:
 def learn_all(combinations: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
     """Learn the tiny stream with each combination of settings; everything that must not depend on ranks."""
     found = []
-    streams: dict[bool, Stream] = {}  # building one takes longer than learning it
+    streams: dict[object, Stream] = {}  # building one takes longer than learning it
     for assignments in combinations:
         settings = tiny_settings(*assignments)
-        is_whole = STRATEGIES[settings.strategy].all_at_once
-        stream = streams.get(is_whole) or streams.setdefault(is_whole, build_stream(settings))
+        kind = (STRATEGIES[settings.strategy].all_at_once, settings.memory.clusters)
+        stream = streams.get(kind) or streams.setdefault(kind, build_stream(settings))
         learner, watcher = learn(settings, stream=stream)
         about = {"losses": watcher.losses, "state": learner.state_dict()}
         found.append(about | {"files": learner.memory.files, "ids": learner.memory.ids})

@@ -34,6 +34,7 @@ VARIANTS = [
     (TWO, "strategy=ccl", "moco_v2.mask_same_image=true", "extra_sample_queue.mask_same_image=true"),
     (TWO, "strategy=ccl", "objective=insdisc", "insdisc.num_noise=8", "insdisc.proximal=1.0"),
     (TWO, "strategy=ccl", "memory.include_plain=true", "memory.score=distance_to_mean", "memory.replacement=true"),
+    (TWO, "strategy=ccl", "memory.budget=5", "memory.clusters=estimate"),
 ]
 
 

@@ -137,6 +137,24 @@ def test_a_break_inside_a_selection_a_step_change_or_a_save(
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("strategy=ccl", "memory.budget=5", "memory.clusters=estimate"),
+        ("strategy=ccl", "memory.budget=4 kB"),
+        ("strategy=simple_rehearsal", "memory.budget=5"),
+        ("strategy=simple_rehearsal", "memory.clusters=estimate"),
+    ],
+    ids=" ".join,
+)
+def test_a_budget_and_an_estimate_come_to_the_same_after_a_break(options: tuple[str, ...], tmp_path: Path) -> None:
+    options = (*options, "dataset=symbols,textures,greek", "epochs=1", "checkpoint.minutes=1e-9")
+    record = run(tiny_settings(*options), tmp_path / "whole", quiet())
+    assert [row["step"] for row in record.rows if row["kind"] == "memory"] == [1, 2, 3]
+    run_broken(tiny_settings(*options), tmp_path / "broken", [7, 7, 7])
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
 def test_drawn_noise_is_the_same_after_a_break(tmp_path: Path) -> None:
     noisy = ("strategy=ccl", "objective=insdisc", "insdisc.num_noise=16", "checkpoint.minutes=1e-9")
     run(tiny_settings(*noisy), tmp_path / "whole", quiet())

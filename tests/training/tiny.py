@@ -10,7 +10,7 @@ from ccl.data import ImageSource
 from ccl.loading import load_settings
 from ccl.running.build import Stream, build_learner, build_plan, build_selection, build_stream, build_viewer
 from ccl.settings import Settings
-from ccl.training import Learner, learn_stream
+from ccl.training import Learner, Remembered, learn_stream
 
 TINY = (
     "dataset=symbols,textures",
@@ -39,6 +39,7 @@ class Watcher:
     losses: list[dict[str, float]] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     sizes: list[tuple[int, int]] = field(default_factory=list)
+    kept: list[Remembered] = field(default_factory=list)
     step: int = -1
     on_update: Callable[[], None] = lambda: None
 
@@ -52,6 +53,9 @@ class Watcher:
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
         self.rates.append(learning_rate)
+
+    def remembered(self, step: int, what: Remembered) -> None:
+        self.kept.append(what)
 
 
 def learn(

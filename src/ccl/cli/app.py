@@ -7,6 +7,7 @@ from ccl.cli.demo import demo
 from ccl.cli.doctor import doctor
 from ccl.cli.encode import encode
 from ccl.cli.export import export
+from ccl.cli.learn import learn
 from ccl.cli.predict import predict
 from ccl.cli.probe import probe
 from ccl.cli.report import report
@@ -14,6 +15,7 @@ from ccl.cli.reproduce import reproduce
 from ccl.cli.run import run
 from ccl.cli.search import search
 from ccl.cli.selftest import selftest
+from ccl.cli.status import pin, rollback, status
 from ccl.cli.verify import verify
 
 app = typer.Typer(

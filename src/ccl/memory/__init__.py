@@ -1,17 +1,22 @@
 """What is remembered: embeddings in queues and banks, and the few images of the past themselves."""
 
+from ccl.memory.budget import Budget, shares
+from ccl.memory.cluster_count import estimate_num_clusters
 from ccl.memory.feature_queue import FeatureQueue
 from ccl.memory.instance_bank import InstanceBank
 from ccl.memory.rehearsal import RehearsalMemory
 from ccl.memory.selection import group, lowest_scores, lowest_view_variance, random_draw, view_variance
 
 __all__ = [
+    "Budget",
     "FeatureQueue",
     "InstanceBank",
     "RehearsalMemory",
+    "estimate_num_clusters",
     "group",
     "lowest_scores",
     "lowest_view_variance",
     "random_draw",
+    "shares",
     "view_variance",
 ]

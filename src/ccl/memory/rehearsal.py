@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ccl.data.sources import EncodedSource, ImageSource
+from ccl.memory.budget import Budget, shares, survivors
 
 
 class RehearsalMemory:
@@ -30,6 +31,26 @@ class RehearsalMemory:
         self.steps = torch.cat([self.steps, torch.full((len(positions),), step)])
         self.clusters = torch.cat([self.clusters, clusters.to(torch.long)])
         self.scores = torch.cat([self.scores, scores.to(torch.float32)])
+
+    def keep(self, positions: Tensor) -> None:
+        """Drop all images but those at these positions, which come to stand in this order."""
+        self.files = [self.files[position] for position in positions.tolist()]
+        self.ids, self.steps = self.ids[positions], self.steps[positions]
+        self.clusters, self.scores = self.clusters[positions], self.scores[positions]
+
+    def room(self, budget: Budget) -> int:
+        """The share of the budget that one more step would have, if it wanted all of it."""
+        sizes = self._sizes(budget)
+        held = [int(sizes[self.steps == step].sum()) for step in torch.unique(self.steps)]
+        return shares(budget.limit, [*held, budget.limit])[-1]
+
+    def trim(self, budget: Budget, *context: int | str) -> None:
+        """Cut every step to its share of the budget."""
+        about = (self.steps, self.clusters, self.scores, self.ids)
+        self.keep(survivors(budget.limit, self._sizes(budget), *about, *context))
+
+    def _sizes(self, budget: Budget) -> Tensor:
+        return torch.tensor([budget.size(file) for file in self.files], dtype=torch.long)  # (M,)
 
     def source_like(self, current: ImageSource) -> ImageSource:
         """The kept images in the form of the current step's: one tensor beside a tensor, encoded beside files."""

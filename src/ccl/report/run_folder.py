@@ -16,6 +16,7 @@ from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS, put
 from ccl.loading import dump_settings, load_settings
 from ccl.report.trackers import Tracker
 from ccl.settings import Settings
+from ccl.training.remembering import Remembered
 
 
 class RunLog:
@@ -92,6 +93,9 @@ class RunLog:
         self.row("epoch", **about, num_images=sums.num_images, seconds=round(sums.seconds, 3))
         self.status("running", step=step + 1, epoch=epoch + 1)
         self._epoch = _Sums()
+
+    def remembered(self, step: int, what: Remembered) -> None:
+        self.row("memory", step=step + 1, **asdict(what))
 
     def _tick(self) -> None:
         now = time.perf_counter()

@@ -10,10 +10,12 @@ from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
 from ccl.encoders import Encoder, make_encoder
 from ccl.errors import UserError
 from ccl.evaluation import ProbePart
+from ccl.memory import Budget
 from ccl.objectives import InsDisc, MoCoV2, Objective, SimCLR
 from ccl.retention import ExtraSampleQueue, Retention, TeacherDistillation
 from ccl.running.cutting import cut_datasets, probe_parts
 from ccl.settings import Settings
+from ccl.sizes import num_bytes
 from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES
 from ccl.training import Learner, Plan, Selection
 from ccl.training.learner import CONTRAST
@@ -28,7 +30,7 @@ class Stream:
     dataset: Dataset
     steps: list[Step]
     arrivals: list[ImageSource]  # D_1 … D_N as the learner gets them; one for Upper Bound
-    num_clusters: list[int]  # for each arrival
+    num_clusters: list[int | None]  # for each arrival; None: to be estimated
     probe_parts: list[ProbePart]  # one for each step; none where labels or a test part are missing
 
 
@@ -52,9 +54,11 @@ def build_stream(settings: Settings, progress: Callable[[int, int], None] | None
     ]
     dataset, steps = cut_datasets(settings, datasets)
     arrivals = [dataset.train.subset(step.indices) for step in steps]
-    num_clusters = [settings.memory.clusters or len(step.classes) for step in steps]
+    num_classes = [len(step.classes) for step in steps]
     if STRATEGIES[settings.strategy].all_at_once:
-        arrivals, num_clusters = [chain(arrivals)], [sum(num_clusters)]
+        arrivals, num_classes = [chain(arrivals)], [sum(num_classes)]
+    asked = settings.memory.clusters
+    num_clusters = [None if asked == "estimate" else asked or count for count in num_classes]
     stream = Stream(dataset, steps, arrivals, num_clusters, probe_parts(settings, dataset, steps))
     _check(settings, stream)
     return stream
@@ -62,18 +66,26 @@ def build_stream(settings: Settings, progress: Callable[[int, int], None] | None
 
 def _check(settings: Settings, stream: Stream) -> None:
     """Impossible combinations that show only once the data is known."""
-    selection = settings.memory.selection or STRATEGIES[settings.strategy].selection
     sizes = [len(source) for source in stream.arrivals]
     if min(sizes) < settings.batch_size:
         raise UserError(
             f"batch_size {settings.batch_size} exceeds the {min(sizes)} images of step {sizes.index(min(sizes)) + 1}; "
             f"nearest valid value: {_fitting(min(sizes), settings.encoder.batch_norm_groups)}"
         )
+    selection = build_selection(settings)
+    budget = selection.budget if selection else None
+    if budget is not None and budget.unit == "images" and budget.limit < len(sizes):
+        raise UserError(
+            f"memory.budget {budget.limit} can't hold an image of each of {len(sizes)} steps; "
+            f"nearest valid value: {len(sizes)}"
+        )
     for number, (source, clusters) in enumerate(zip(stream.arrivals, stream.num_clusters, strict=True), start=1):
-        if selection is None or settings.memory.per_cluster == 0:
+        if selection is None or not selection.asks_clusters or clusters is None:
             continue
         if clusters == 0:
-            raise UserError(f"step {number} has no labels to count classes by; set memory.clusters")
+            raise UserError(
+                f"step {number} has no labels to count classes by; set memory.clusters to a number or estimate"
+            )
         if clusters > len(source):
             raise UserError(
                 f"memory.clusters {clusters} exceeds the {len(source)} images of step {number}; "
@@ -197,8 +209,10 @@ def build_selection(settings: Settings) -> Selection | None:
     strategy = STRATEGIES[settings.strategy]
     if strategy.selection is None:
         return None
-    options = settings.memory.model_dump(exclude={"clusters", "selection"})
-    return Selection(method=settings.memory.selection or strategy.selection, seed=settings.seed, **options)
+    method, asked = settings.memory.selection or strategy.selection, settings.memory.budget
+    budget = Budget(num_bytes(asked), "bytes") if isinstance(asked, str) else asked and Budget(asked, "images")
+    options = settings.memory.model_dump(exclude={"clusters", "selection", "budget"})
+    return Selection(method=method, budget=budget or None, seed=settings.seed, **options)
 
 
 def build_device(settings: Settings) -> torch.device:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ccl.encoders import Encoder, make_encoder
-from ccl.running.build import build_recipe, build_stream
+from ccl.running.build import build_recipe, build_selection, build_stream
 from ccl.running.cutting import cut
 from ccl.settings import Settings
 from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES, VIEW_VARIANCE
@@ -68,23 +68,22 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
     """The cost of learning steps of so many images and classes; some images of each cluster are kept for later."""
     strategy = STRATEGIES[settings.strategy]
     sizes = [sum(step_sizes)] if strategy.all_at_once else list(step_sizes)
-    kept_each = [settings.memory.per_cluster * (settings.memory.clusters or count) for count in num_classes]
+    in_memory = _in_memory(settings, sizes, num_classes)
     encoder, forward = _on_paper(settings), forward_operations(settings)
     of_present = forward * _forwards(settings.objective)
     has_teacher = DISTILLATION in strategy.retention and settings.weights.distillation > 0
-    num_images, num_updates, operations, kept = 0, 0, 0.0, 0
-    for size, kept_of_it in zip(sizes, kept_each, strict=False):
+    num_images, num_updates, operations = 0, 0, 0.0
+    for size, kept in zip(sizes, in_memory, strict=False):
         num_images += settings.epochs * (size + kept)
         num_updates += settings.epochs * math.ceil((size + kept) / settings.batch_size)
         operations += settings.epochs * (size + kept) * of_present
         if has_teacher:  # an old image: the plain one through the student, both through the teacher
             operations += settings.epochs * kept * forward * (3 + 2)
-        kept += min(kept_of_it, size) if strategy.selection else 0
     parameters = sum(parameter.numel() for parameter in encoder.parameters())
     copies = 1 + (settings.objective == "moco_v2") + has_teacher
     queued = settings.moco_v2.queue_size if settings.objective == "moco_v2" else 0
     queued += settings.extra_sample_queue.size if EXTRA_SAMPLE_QUEUE in strategy.retention else 0
-    queued += max(sizes) + kept if settings.objective == "insdisc" else 0
+    queued += max(sizes) + in_memory[-1] if settings.objective == "insdisc" else 0
     kept_bytes = _FLOAT * (parameters * copies + queued * settings.encoder.dim)
     return Cost(
         num_images=num_images,
@@ -101,12 +100,32 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
     )
 
 
+def _in_memory(settings: Settings, sizes: Sequence[int], num_classes: Sequence[int]) -> list[int]:
+    """Images kept before each step and after the last; clusters yet to be counted are taken to be the classes."""
+    selection, clusters = build_selection(settings), settings.memory.clusters
+    if selection is None:
+        return [0] * (len(sizes) + 1)
+    budget, most, kept = selection.budget, sum(sizes), [0]
+    if budget is not None:
+        most = budget.limit // (1 if budget.unit == "images" else _bytes_of_pixels(settings))
+    for size, count in zip(sizes, num_classes, strict=False):
+        of_clusters = selection.per_cluster * (clusters if isinstance(clusters, int) else count)
+        kept.append(min(kept[-1] + min(of_clusters if budget is None else size, size), most))
+    return kept
+
+
+def _bytes_of_pixels(settings: Settings) -> int:
+    """A guess at an image's file: small PNGs are about as large as their pixels; photographs as JPEG a tenth."""
+    return 3 * (settings.data.resize or build_recipe(settings).size) ** 2
+
+
 def _num_read(settings: Settings, num_images: int, num_arrivals: int) -> int:
     probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after]
     read = probes * round(num_images * (1 + _TEST_SHARE))
-    method = settings.memory.selection or STRATEGIES[settings.strategy].selection
-    if method == VIEW_VARIANCE and settings.memory.per_cluster:
-        read += num_images * (1 + settings.memory.num_views)
+    selection = build_selection(settings)
+    if selection is not None and selection.asks_clusters:
+        read += num_images * (settings.memory.clusters == "estimate" or selection.method == VIEW_VARIANCE)
+        read += num_images * (selection.num_views if selection.method == VIEW_VARIANCE else 0)
     return read
 
 

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from ccl.evaluation import ProbeResult
 from ccl.strategies import TITLES
+from ccl.training import Remembered
 
 SHORT = {"contrast": "contrast", "extra_sample_queue": "ESQ", "distillation": "distil"}
 
@@ -79,6 +80,9 @@ class PlainDisplay:
         left = (now - began) / max(done - done_then, 1e-9) * (self._num_steps * self._epochs - done)
         self.note(f"step {step + 1} epoch {epoch + 1}/{self._epochs}  {self._speed}  {_clock(left)} left")
 
+    def remembered(self, step: int, what: Remembered) -> None:
+        self.note(_memory_line(self._title, step, what))
+
     def probing(self, done: int, total: int) -> None:
         """A probe is shown when it is done."""
 
@@ -142,6 +146,9 @@ class RichDisplay:
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
         """The bar moves with every update."""
 
+    def remembered(self, step: int, what: Remembered) -> None:
+        self.note(_memory_line(self._title, step, what))
+
     def probing(self, done: int, total: int) -> None:
         if self._progress is not None:
             self._progress.update(self._task, about=f"probing {done}/{total}")
@@ -166,6 +173,12 @@ def _probe_line(title: str, step: int | None, result: ProbeResult) -> str:
     when = "as initialised" if step is None else f"after step {step + 1}"
     each = " ".join(f"{accuracy:.1f}" for accuracy in result.per_step)
     return f"{title} {when}: all classes {result.all_class_total:.1f} %, each step's own {each}"
+
+
+def _memory_line(title: str, step: int, what: Remembered) -> str:
+    clusters = f" from {what.num_clusters} {'estimated ' if what.is_estimated else ''}clusters"
+    kept = f"{what.num_kept:,} of its images{clusters if what.num_clusters else ''}"
+    return f"{title} after step {step + 1}: remembers {kept}, {what.num_images:,} in all"
 
 
 def _clock(seconds: float) -> str:

@@ -30,7 +30,7 @@ from ccl.running.protocol import protocol, worth_knowing
 from ccl.running.saving import RunState, go_on, stamp
 from ccl.running.silence import SilentDisplay, SilentLog
 from ccl.settings import Settings
-from ccl.training import Observer, Progress, learn_stream
+from ccl.training import Observer, Progress, Remembered, learn_stream
 from ccl.training.checkpoint import CheckpointStore
 from ccl.training.stopping import StopRequest
 
@@ -70,6 +70,10 @@ class Both:
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
         for observer in self._observers:
             observer.epoch_ends(step, epoch, learning_rate)
+
+    def remembered(self, step: int, what: Remembered) -> None:
+        for observer in self._observers:
+            observer.remembered(step, what)
 
 
 def run(settings: Settings, folder: Path, display: Display) -> RunRecord:

@@ -243,7 +243,7 @@ class _Drop:
                 viewer,
                 build_plan(settings),
                 selection=build_selection(settings),
-                num_clusters=OnlyStep(self.step, _clusters(settings)),
+                num_clusters=OnlyStep(self.step, _clusters(settings, len(images))),
                 observer=Both(log, self.display),
                 progress=progress,
                 save=saver.save,
@@ -366,9 +366,10 @@ def _restore(learner: Learner, version: Checkpoint) -> None:
     learner.memory.load_state_dict(parts["memory"])
 
 
-def _clusters(settings: Settings) -> int | None:
-    """As many as asked for; None to estimate."""
-    return settings.memory.clusters if isinstance(settings.memory.clusters, int) else None
+def _clusters(settings: Settings, num_images: int) -> int | None:
+    """As many as asked for, at most one for each image; None to estimate."""
+    asked = settings.memory.clusters
+    return min(asked, num_images) if isinstance(asked, int) else None
 
 
 def _refuse_changes(state: StateFolder, now: Settings) -> None:

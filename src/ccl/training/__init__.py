@@ -4,7 +4,7 @@ from ccl.training.learner import Learner
 from ccl.training.loop import Moment, NotFiniteError, Observer, learn_stream
 from ccl.training.optimizer import Plan
 from ccl.training.progress import Progress
-from ccl.training.remembering import Selection, remember
+from ccl.training.remembering import Remembered, Selection, remember
 
 __all__ = [
     "Learner",
@@ -13,6 +13,7 @@ __all__ = [
     "Observer",
     "Plan",
     "Progress",
+    "Remembered",
     "Selection",
     "learn_stream",
     "remember",

@@ -12,7 +12,7 @@ from ccl.data import ImageSource, chain, epoch_batches
 from ccl.training.learner import Learner
 from ccl.training.optimizer import Plan
 from ccl.training.progress import Progress
-from ccl.training.remembering import Selection, remember
+from ccl.training.remembering import Remembered, Selection, remember
 from ccl.views import Viewer
 
 Moment = Literal["update", "epoch", "phase"]  # after a batch; after an epoch; after training, selection or probe
@@ -27,6 +27,8 @@ class Observer(Protocol):
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None: ...
 
+    def remembered(self, step: int, what: Remembered) -> None: ...
+
 
 class Quiet:
     """An observer that does nothing."""
@@ -36,6 +38,8 @@ class Quiet:
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None: ...
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None: ...
+
+    def remembered(self, step: int, what: Remembered) -> None: ...
 
 
 _QUIET = Quiet()
@@ -52,7 +56,7 @@ def learn_stream(
     plan: Plan,
     *,
     selection: Selection | None = None,
-    num_clusters: Sequence[int] = (),
+    num_clusters: Sequence[int | None] = (),
     observer: Observer = _QUIET,
     after_step: Callable[[int], None] = lambda step: None,
     progress: Progress | None = None,
@@ -60,8 +64,9 @@ def learn_stream(
 ) -> None:
     """Learn D_1 … D_N one after the other; step t reads D_t and the rehearsal memory S, and nothing else.
 
-    With a `selection`, `num_clusters` says for each step how many groups its images are thought to have. `progress` is
-    where to begin, or to go on; `save` is called wherever everything could be saved, with the kind of moment it is.
+    With a `selection`, `num_clusters` says for each step how many groups its images are thought to have; None has it
+    estimated. `progress` is where to begin, or to go on; `save` is called wherever everything could be saved, with the
+    kind of moment it is.
     """
     at = progress or Progress()
     for step in range(at.step, len(stream)):
@@ -84,7 +89,9 @@ def learn_stream(
             save(at, "phase")
         if at.phase == "remember":
             if selection is not None:
-                remember(learner, new, viewer, step, num_clusters[step], selection)  # S ← S ∪ Sample_strategy(D_t)
+                kept = remember(learner, new, viewer, step, num_clusters[step], selection)  # S ← S ∪ Sample(D_t)
+                if kept is not None:
+                    observer.remembered(step, kept)
             at.phase = "probe"
             save(at, "phase")
         after_step(step)

@@ -1,6 +1,7 @@
 """After a step: choose the images of D_t that the rehearsal memory keeps. Paper: §Rehearsal, the sampling strategy."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -10,6 +11,8 @@ from ccl import ranks
 from ccl.data import ImageSource
 from ccl.encoders import Encoder
 from ccl.encoders.reading import evaluating, extract
+from ccl.memory.budget import Budget, in_turns, within
+from ccl.memory.cluster_count import estimate_num_clusters
 from ccl.memory.selection import distance_to_mean, group, lowest_scores, random_draw, view_variance
 from ccl.training.learner import Learner
 from ccl.views import Viewer
@@ -28,28 +31,70 @@ class Selection:
     score: Literal["variance", "distance_to_mean"] = "variance"
     top_up: bool = True
     replacement: bool = False
+    budget: Budget | None = None  # of the whole memory; per_cluster, top_up and replacement then say nothing
     seed: int = 0
     batch_size: int = 512
 
+    @property
+    def asks_clusters(self) -> bool:
+        """Whether it must know the number of clusters: not if nothing is kept, or a budget is filled at random."""
+        return self.per_cluster > 0 if self.budget is None else self.method != "random"
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a selection came to."""
+
+    num_clusters: int  # 0 where nobody had to know
+    is_estimated: bool  # the number of clusters
+    num_kept: int  # images of this step
+    num_images: int  # in the memory now
+
 
 def remember(
-    learner: Learner, source: ImageSource, viewer: Viewer, step: int, num_clusters: int, selection: Selection
-) -> None:
-    """S ← S ∪ Sample_strategy(D_t): add the chosen images of the step to the learner's memory."""
-    if selection.per_cluster == 0:
-        return
-    if selection.method == "random":
-        count = selection.per_cluster * num_clusters
-        kept = random_draw(len(source), count, selection.seed, step, replacement=selection.replacement)
-        clusters, scores = torch.full((len(kept),), -1), torch.full((len(kept),), float("nan"))
-        learner.memory.add(source, kept, step, clusters, scores)
-        return
-    plain = extract(learner.encoder, source, viewer, selection.batch_size, "embeddings")  # (N, D)
+    learner: Learner, source: ImageSource, viewer: Viewer, step: int, num_clusters: int | None, selection: Selection
+) -> Remembered | None:
+    """S ← S ∪ Sample_strategy(D_t): add the chosen images of the step to the learner's memory; a budget trims it.
+
+    The number of clusters is estimated where it is None. The answer is None if nothing is to be kept of any step.
+    """
+    memory, budget = learner.memory, selection.budget
+    if budget is None and selection.per_cluster == 0:
+        return None
+    is_random = selection.method == "random"
+    is_estimated = selection.asks_clusters and num_clusters is None
+    plain = torch.zeros(0)
+    if is_estimated or not is_random:
+        plain = extract(learner.encoder, source, viewer, selection.batch_size, "embeddings")  # (N, D)
+    number = num_clusters if selection.asks_clusters and num_clusters else 0
     # K-Means on one rank: another processor may round otherwise, and all must remember the same images.
-    clusters = ranks.from_first(lambda: group(plain, num_clusters, selection.seed, step))  # (N,)
-    scores = _scores(learner.encoder, source, viewer, step, plain, selection)  # (N,)
-    kept = lowest_scores(scores, clusters, selection.per_cluster, selection.top_up)
-    learner.memory.add(source, kept, step, clusters[kept], scores[kept])
+    if is_estimated:
+        number = ranks.from_first(partial(estimate_num_clusters, plain, selection.seed, step))
+    if is_random:
+        clusters, scores = torch.full((len(source),), -1), torch.full((len(source),), float("nan"))
+    else:
+        clusters = ranks.from_first(partial(group, plain, number, selection.seed, step))  # (N,)
+        scores = _scores(learner.encoder, source, viewer, step, plain, selection)  # (N,)
+    if budget is not None:
+        kept = _within_budget(budget, memory.room(budget), source, clusters, scores, selection.seed, step)
+    elif is_random:
+        count = selection.per_cluster * number
+        kept = random_draw(len(source), count, selection.seed, step, replacement=selection.replacement)
+    else:
+        kept = lowest_scores(scores, clusters, selection.per_cluster, selection.top_up)
+    memory.add(source, kept, step, clusters[kept], scores[kept])
+    if budget is not None:
+        memory.trim(budget, selection.seed)
+    return Remembered(number, is_estimated, int((memory.steps == step).sum()), len(memory))
+
+
+def _within_budget(
+    budget: Budget, room: int, source: ImageSource, clusters: Tensor, scores: Tensor, *context: int
+) -> Tensor:
+    """Positions, ascending, of those that find room; no more images are encoded to be measured than it takes."""
+    order = in_turns(scores, clusters, source.ids, *context)
+    sizes = (budget.size(source.encoded(position)) for position in order.tolist())
+    return order[within(sizes, room)].sort().values
 
 
 def _scores(

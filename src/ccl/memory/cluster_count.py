@@ -1,0 +1,56 @@
+"""How many groups a step's images have, where no labels tell.
+
+K-Means is run for a geometric grid of counts, and each grouping is judged by the graph of nearest neighbours: Newman's
+modularity is the share of neighbours that are in one group, less what as many groups of that size would have by chance.
+How far this is from the number of classes, beside other criteria: docs/memory.md.
+"""
+
+import torch
+from torch import Tensor
+
+from ccl.memory.selection import group, random_draw
+
+MOST_ROWS = 4000  # more are not read, but so many of them drawn at random: time and memory are bounded
+MOST_CLUSTERS = 256
+LEAST_PER_CLUSTER = 8  # rows; a finer grouping of few images is not looked for
+_NUM_NEIGHBOURS = 15  # groups of fewer rows than this are taken together
+
+
+def estimate_num_clusters(embeddings: Tensor, *context: int | str) -> int:
+    """The count of the grid whose grouping has the highest modularity: unit rows (N, D) -> 1 … MOST_CLUSTERS.
+
+    A pure function of the embeddings and the context. Rows that are all alike are one group.
+    """
+    rows = drawn(embeddings, *context)  # (n, D)
+    counts = [count for count in grid(len(rows)) if count <= len(torch.unique(rows, dim=0))]  # K-Means needs as many
+    if counts == [1]:
+        return 1
+    nearest = nearest_neighbours(rows, min(_NUM_NEIGHBOURS, len(rows) // LEAST_PER_CLUSTER))  # (n, K)
+    found = {count: modularity(nearest, group(rows, count, *context, "count")) for count in counts}
+    return max(found, key=lambda count: found[count])  # the smaller one of equals
+
+
+def drawn(embeddings: Tensor, *context: int | str) -> Tensor:
+    """The rows that an estimate reads: all, or MOST_ROWS of them at random."""
+    return embeddings[random_draw(len(embeddings), MOST_ROWS, *context, "count")].float().cpu()
+
+
+def grid(num_rows: int) -> list[int]:
+    """The counts that are tried for so many rows: 1, 2, 3, 4, 6, 8, 11, 16, … each √2 times the one before."""
+    most = min(num_rows // LEAST_PER_CLUSTER, MOST_CLUSTERS)
+    powers = [1, *(round(2 ** (power / 2)) for power in range(2, 17))]
+    return [count for count in powers if count <= max(most, 1)]
+
+
+def nearest_neighbours(rows: Tensor, count: int) -> Tensor:
+    """The `count` most similar other rows of each unit row: (n, D) -> (n, count)."""
+    similarity = rows @ rows.T  # (n, n)
+    return similarity.fill_diagonal_(-torch.inf).topk(count, dim=1).indices
+
+
+def modularity(nearest: Tensor, clusters: Tensor) -> float:
+    """Of a grouping (n,) in the graph that joins each row with its neighbours (n, K); 0 for a single group."""
+    inside = (clusters[nearest] == clusters[:, None]).double().mean()
+    degrees = nearest.shape[1] + torch.bincount(nearest.flatten(), minlength=len(clusters))  # (n,)
+    parts = torch.bincount(clusters, weights=degrees.double()) / degrees.sum()  # (k,)
+    return float(inside - (parts**2).sum())
