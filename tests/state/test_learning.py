@@ -14,6 +14,7 @@ from drops import TINY, Deliver, fingerprint
 from PIL import Image
 
 from ccl import ContinualEncoder
+from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.running.occupancy import locked
 from ccl.running.saving import RunState
@@ -147,7 +148,11 @@ def test_a_worse_version_is_refused_and_taken_later_without_learning_again(
     for number, domain in enumerate(("symbols", "textures")):
         shutil.copytree(deliver(f"part{number}", domain, 60, 10), labelled / domain)
     values = iter([80.0, 70.0, 70.0, 70.0])
-    monkeypatch.setattr(Accuracy, "of", lambda *_: Accuracy("labelled", "same", 2, 16, 4, next(values), 50.0))
+
+    def measured(encoder: object, viewer: object, images: Dataset) -> Accuracy:
+        return Accuracy("labelled", images.fingerprint, 2, 16, 4, next(values), 50.0)
+
+    monkeypatch.setattr(Accuracy, "of", measured)
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
     encoder.learn(deliver("week-1"), probe=labelled, max_drop=5, **QUIET)
     (refused,) = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=5, **QUIET)
@@ -259,7 +264,7 @@ def test_bad_input_gets_a_line_and_loses_nothing(
         encoder.learn(deliver("more", "textures", 40, 20), settings={"encoder": {"width": 8}}, **QUIET)
     with pytest.raises(UserError, match="did you mean 'epochs'"):
         encoder.learn(deliver("more", "textures", 40, 20), settings={"epoch": 8}, **QUIET)
-    with pytest.raises(UserError, match="--probe"):
+    with pytest.raises(UserError, match="holds no images"):
         encoder.learn(deliver("more", "textures", 40, 20), probe=tmp_path / "empty", **QUIET)
     with locked(encoder.folder, STATE), pytest.raises(UserError, match="is in use by"):
         encoder.learn(deliver("more", "textures", 40, 20), **QUIET)

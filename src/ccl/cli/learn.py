@@ -30,12 +30,13 @@ def learn(
 
     Example: ccl learn week-1/ --into state && ccl learn week-2.zip --into state --probe labelled/ --max-drop 2
     """
-    from ccl.loading import merged, parsed, validated
+    from ccl.loading import merged, parsed
+    from ccl.state.choosing import refuse_mistakes
 
     asked: dict[str, Any] = parsed(assignments)
     if memory is not None:
         asked = merged(asked, {"memory": {"budget": int(memory) if memory.isdecimal() else memory}})
-    validated(asked)  # a typo is told in a moment, torch takes seconds
+    refuse_mistakes(asked)  # now: torch takes seconds
 
     from ccl.report.tables import to_rich
     from ccl.running.display import make_display

@@ -40,6 +40,11 @@ def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) ->
     return Choice(validated(values), (seen_why, effort_why))
 
 
+def refuse_mistakes(asked: Mapping[str, Any]) -> None:
+    """Raises UserError where no images could make this valid: a typo is told before any work."""
+    choose(10_000, 32, "cpu", asked)
+
+
 def _seeing(side: int, is_gpu: bool) -> tuple[dict[str, Any], str]:
     """Views and network by the size of the images."""
     width = 64 if is_gpu else 16

@@ -13,12 +13,11 @@ from torch import Tensor
 from ccl.data import EncodedSource, ImageSource, chunked
 from ccl.data.gathering import Gathered, gather, gather_arrays
 from ccl.errors import UserError
-from ccl.loading import merged, validated
 from ccl.running.display import make_display
 from ccl.running.occupancy import locked
 from ccl.running.run import Display
 from ccl.running.silence import SilentDisplay
-from ccl.state.choosing import FEWEST_IMAGES
+from ccl.state.choosing import FEWEST_IMAGES, refuse_mistakes
 from ccl.state.contact_sheet import Answer, check_sheet_target, write_sheet
 from ccl.state.exporting import Exported, export
 from ccl.state.folder import STATE, Ledger, StateFolder
@@ -48,7 +47,7 @@ class ContinualEncoder:
     def create(cls, folder: str | Path, **settings: Any) -> "ContinualEncoder":
         """A new state. Settings that aren't given are chosen when the first images are known."""
         state = StateFolder(Path(folder))
-        validated(merged({"memory": {}}, settings))  # a typo is told now, not with the first images
+        refuse_mistakes(settings)
         with locked(state.path, STATE):
             if state.exists():
                 raise UserError(f"{folder} holds a state already; ContinualEncoder.open({str(folder)!r}) opens it")

@@ -96,6 +96,7 @@ def learn(state: StateFolder, gather: Gather, display: Display, options: Options
         held.enter_context(locked(state.path, STATE))
         ledger = state.ledger() if state.exists() else Ledger()
         state.sweep(ledger)
+        _forget_stale(state, ledger)
         try:
             return _Drop(state, ledger, display, options, stop).learn(gather)
         finally:
@@ -192,12 +193,12 @@ class _Drop:
             if all(begun.get(key) == value for key, value in mine.items()):
                 _refuse_changes(self.state, settings)
                 return
-            if not begun.get("refused") and begun.get("parent") == self.ledger.current:
+            if not begun.get("refused"):
                 raise UserError(
                     f"{self.state.path} is in the middle of learning {begun.get('name')!r} ({begun.get('num_images')} "
                     "images): give the same images again to go on, or --restart to forget them"
                 )
-            self.display.note(f"the drop {begun.get('name')!r}, which did not come to count, is forgotten")
+            self.display.note(f"the drop {begun.get('name')!r}, which was refused, is forgotten")
             self._forget_checkpoints()
         self.state.write(self.ledger)  # first: it marks the folder as a state
         self.state.write_settings(settings)
@@ -360,6 +361,13 @@ class _Drop:
         return Outcome("learned", number, f"version {number}: {step['verdict']}", steps[-1])
 
 
+def _forget_stale(state: StateFolder, ledger: Ledger) -> None:
+    """A drop that was begun on another version than the current one came to count just before a kill, or never will."""
+    path = state.learning / DROP
+    if path.exists() and _read_json(path).get("parent") != ledger.current:
+        state.forget_learning()
+
+
 def _restore(learner: Learner, version: Checkpoint) -> None:
     parts = by_part(version.tensors)
     learner.load_state_dict(parts["learner"])
@@ -401,5 +409,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} can't be read ({error}); --restart forgets the unfinished drop") from None
+        raise UserError(f"{path} can't be read ({error}); delete {path.parent} to forget the unfinished drop") from None
     return content if isinstance(content, dict) else {}
