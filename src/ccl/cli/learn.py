@@ -63,4 +63,5 @@ def learn(
             kept = f"version {outcome.version} goes on counting"
             display.note(f"{kept}; the same command with a larger --max-drop takes the new one without learning again")
             raise typer.Exit(1)
-    display.note(f"what it knows of itself: ccl status {into}, or the page {into / 'report.html'}")
+    if any(outcome.kind == "learned" for outcome in outcomes):
+        display.note(f"what it knows of itself: ccl status {into}, or the page {into / 'report.html'}")

@@ -50,7 +50,7 @@ class PlainDisplay:
         self._began: tuple[float, float] | None = None  # when, and after how many epochs: a run may go on half-way
 
     def note(self, text: str) -> None:
-        self.console.print(f"· {text}", markup=False, highlight=False)
+        self.console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
 
     def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
         self._title, self._num_steps, self._epochs = TITLES.get(title, title), num_steps, epochs
