@@ -222,7 +222,7 @@ def test_images_without_labels_come_in_random_parts(unlabelled: str) -> None:
 @pytest.mark.parametrize(
     ("assignments", "told"),
     [
-        (["steps=4"], "images without labels can't be cut by class; set data.stream=data"),
+        (["steps=4"], "images without labels can't be cut by class; set steps=1 or data.stream=data"),
         (["data.stream=blurred"], "images without labels can't be cut by class; set data.stream=data"),
         (["data.stream=free", "data.mixing=0.5"], "images without labels come in random order; leave data.mixing out"),
         (["data.stream=data", "steps=4", "memory.clusters=null"], "no labels to count classes by; set memory.clusters"),

@@ -20,7 +20,9 @@ NUM_NEIGHBOURS = 10
 _ENTRIES = 2**24  # of a similarity matrix held at one time
 _DECIMALS = 9  # similarities that differ by less are equal: rounding must not choose neighbours
 
-# Conventions of `Drift.verdict`, not calibrated on any use of the features.
+# Conventions of `Drift.verdict`. On one seed of the demo, for 200 images in the middle of the first step's clusters, a
+# step of CCL changed 20 to 25 % of their neighbours and took up to 3.8 points of agreement, a step of Finetuning 26 to
+# 44 % and up to 13.5 points.
 FEWEST_ROWS = 10  # fewer images say nothing
 KEPT_OVERLAP = 0.5  # of the neighbours must stay
 LOST_OVERLAP = 0.2  # or more must stay where no groups can speak; chance alone leaves up to 0.1
@@ -63,7 +65,7 @@ def group_agreement(rows: Tensor, groups: Tensor, k: int = NUM_NEIGHBOURS) -> fl
         votes.index_put_((voter, numbers[voted]), torch.ones(()), accumulate=True)  # (chunk, groups)
         is_winner = votes == votes.max(dim=1, keepdim=True).values
         own = numbers[start : start + len(nearest)]
-        right[start : start + len(nearest)] = is_winner[torch.arange(len(own)), own] / is_winner.sum(dim=1)
+        right[start : start + len(nearest)] = is_winner[torch.arange(len(own)), own].double() / is_winner.sum(dim=1)
         start += len(nearest)
     return 100.0 * float(right[has_others].mean())
 

@@ -48,7 +48,8 @@ def cut(settings: Settings, ids: Tensor, labels: Tensor | None) -> list[Step]:
     if labels is None:
         if kind == "class" and settings.steps in (None, 1):
             return [Step("step 1", (), torch.arange(len(ids)))]
-        raise UserError("images without labels can't be cut by class; set data.stream=data (or class with steps=1)")
+        advice = "steps=1 or data.stream=data" if kind == "class" else "data.stream=data"
+        raise UserError(f"images without labels can't be cut by class; set {advice}")
     if kind == "blurred":
         return blurred_incremental(ids, labels, num_steps, _mixing(settings), seed)
     return class_incremental(labels, num_steps, seed)
