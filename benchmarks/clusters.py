@@ -183,22 +183,21 @@ def main() -> None:
     torch.set_num_threads(1)
     names = [criterion.__name__ for criterion in CRITERIA]
     print(f"| run | step | images | classes | {' | '.join(names)} |\n|{'---|' * (4 + len(names))}")
-    errors: dict[int, list[dict[str, float]]] = defaultdict(list)
+    errors: dict[int, list[list[float]]] = defaultdict(list)  # by the number of classes: steps, criteria
     for folder in asked.runs:
         for cut in [[f"steps={steps}"] for steps in asked.steps.split(",") if steps] or [[]]:
             for step, truth, rows in embedded(folder, [*asked.set, *cut], asked.rows):
                 told = estimates(rows)
-                errors[truth].append({name: math.log2(number / truth) for name, number in told.items()})
+                errors[truth].append([abs(math.log2(number / truth)) for number in told.values()])
                 cells = [folder.name, step, len(rows), truth, *told.values()]
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)
-    print(
-        f"\nmean |log2(estimate ÷ classes)|\n\n| classes | steps | {' | '.join(names)} |\n|{'---|' * (2 + len(names))}"
-    )
-    summary = {str(number): errors[number] for number in sorted(errors)}
-    summary["all"] = [entry for found in errors.values() for entry in found]
-    for classes, found in summary.items():
-        means = [sum(abs(entry[name]) for entry in found) / len(found) for name in names]
-        print(f"| {classes} | {len(found)} | {' | '.join(f'{mean:.2f}' for mean in means)} |")
+    print(f"\n| classes | steps: mean of abs(log2(estimate ÷ classes)) | {' | '.join(names)} |")
+    print(f"|{'---|' * (2 + len(names))}")
+    means = {truth: np.mean(errors[truth], axis=0) for truth in sorted(errors)}
+    for truth, values in means.items():
+        print(f"| {truth} | {len(errors[truth])} | {' | '.join(f'{value:.2f}' for value in values)} |")
+    overall = np.mean(list(means.values()), axis=0)  # each number of classes counts once
+    print(f"| mean of the lines | | {' | '.join(f'{value:.2f}' for value in overall)} |")
 
 
 if __name__ == "__main__":

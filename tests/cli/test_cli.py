@@ -45,12 +45,13 @@ def test_a_run_leaves_its_folder_and_the_same_command_again_touches_nothing(tmp_
     first = ccl("run", "demo", *TINY, "--out", out)
     assert first.returncode == 0, first.stderr
     assert "after step 2: all classes" in first.stdout
+    assert "CCL after step 2: remembers 6 of its images from 3 clusters, 12 in all" in first.stdout
     present = {path.name for path in out.iterdir()}
     assert present >= {"settings.yaml", "status.json", "metrics.jsonl", "accuracy.csv", "encoder.safetensors", "memory"}
     assert json.loads((out / "status.json").read_text())["state"] == "complete"
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert [row["kind"] for row in rows] == ["probe", "step", "epoch", "probe", "step", "epoch", "probe"]
-    assert set(rows[-2]["losses"]) == {"contrast", "distillation", "extra_sample_queue"}
+    assert [row["kind"] for row in rows] == ["probe", *["step", "epoch", "memory", "probe"] * 2]
+    assert set(rows[-3]["losses"]) == {"contrast", "distillation", "extra_sample_queue"}
     assert len(list((out / "memory").glob("*.png"))) == 12
     assert "<svg" in (out / "report.html").read_text()
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}

@@ -24,8 +24,9 @@ def test_a_stopped_run_of_format_1_goes_on_to_its_end(tmp_path: Path) -> None:
     record = run(read_run(folder).settings, folder, PlainDisplay(Console(quiet=True)))
     assert record.status["state"] == "complete"
     rows = [json.loads(line) for line in (FIXTURE / "expected_rows.jsonl").read_text().splitlines()]
-    assert [row["kind"] for row in record.rows] == [row["kind"] for row in rows]
-    for mine, theirs in zip(record.rows, rows, strict=True):
+    mine_all = [row for row in record.rows if row["kind"] != "memory"]  # a kind of row that came later
+    assert [row["kind"] for row in mine_all] == [row["kind"] for row in rows]
+    for mine, theirs in zip(mine_all, rows, strict=True):
         if mine["kind"] == "epoch":
             assert mine["learning_rate"] == theirs["learning_rate"]
             for name, value in theirs["losses"].items():

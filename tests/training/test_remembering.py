@@ -10,6 +10,7 @@ from tiny import learn, tiny_settings
 
 from ccl.encoders.reading import extract
 from ccl.memory import estimate_num_clusters
+from ccl.memory.budget import in_turns
 from ccl.running import run
 from ccl.running.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.training import Remembered, remember
@@ -25,6 +26,15 @@ def test_a_stream_never_holds_more_than_its_budget(strategy: str) -> None:
     assert [(what.num_kept, what.num_images) for what in watcher.kept] == [(7, 7), (3, 7), (2, 7)]
     assert learner.memory.steps.bincount().tolist() == [3, 2, 2]
     assert [what.num_clusters for what in watcher.kept] == ([4] * 3 if strategy == "ccl" else [0] * 3)
+
+
+def test_what_is_left_of_a_random_draw_is_what_a_smaller_one_had_drawn() -> None:
+    settings = tiny_settings(*THREE, "strategy=simple_rehearsal", "memory.budget=21")
+    learner, _ = learn(settings)
+    for step, source in enumerate(build_stream(settings).arrivals):
+        unscored = torch.full((len(source),), float("nan")), torch.full((len(source),), -1)
+        first = source.ids[in_turns(*unscored, source.ids, settings.seed, step)[:7]]
+        assert set(learner.memory.ids[learner.memory.steps == step].tolist()) == set(first.tolist())
 
 
 def test_a_share_is_spread_over_the_clusters() -> None:
