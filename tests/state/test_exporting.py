@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +65,25 @@ def test_features_are_the_original_s(
     assert b"site-packages" not in (content := exported.path.read_bytes())  # nor any other path of this machine
     assert b"resnet.py" not in content
     assert _description_in(exported.path) == description(frozen)
+
+
+def test_without_onnxruntime_it_is_said_that_nothing_was_compared(
+    make_frozen: MakeFrozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: ImageSource
+) -> None:
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package, reason="needs the extra onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    exported = export(make_frozen(), tmp_path / "e.onnx", images)
+    assert (exported.max_difference, exported.num_images) == (None, 0)
+    assert "not compared" in exported.checked
+
+
+def test_without_the_extra_onnx_is_refused_first(
+    make_frozen: MakeFrozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(UserError, match=r"needs onnx, which can't be imported; pip install 'ccl\[onnx\]'"):
+        export(make_frozen(), tmp_path / "e.onnx")
 
 
 def _description_in(path: Path) -> object:

@@ -15,7 +15,7 @@ from PIL import Image
 from ccl.data import FileSource
 from ccl.errors import UserError
 from ccl.state import FrozenEncoder, searching
-from ccl.state.contact_sheet import Answer, Shown, write_sheet
+from ccl.state.contact_sheet import Answer, Shown, check_sheet_size, write_sheet
 from ccl.state.description import description
 from ccl.state.feature_files import write_features
 from ccl.state.searching import Collection, find, nearest, stored_collection
@@ -115,3 +115,9 @@ def test_a_wrong_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"\.html, \.png"):
         write_sheet(tmp_path / "s.pdf", answers(), "x")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sheet_has_room_for_so_many() -> None:
+    check_sheet_size(100, 19)
+    with pytest.raises(UserError, match="room for 2,000 images"):
+        check_sheet_size(100, 20)

@@ -9,7 +9,7 @@ from ccl.cli.options import STATE, VERSION
 
 def search(
     state: Path = STATE,
-    query: str = typer.Argument(metavar="QUERY", help="An image, or a folder of up to 100."),
+    query: str = typer.Argument(metavar="QUERY", help="An image, or a folder of some."),
     images: list[str] = typer.Argument(None, metavar="[IMAGES…]", help="Where to search: images, folders, archives."),
     out: Path = typer.Option(..., "--out", "-o", help="The sheet to look at: .html or .png."),
     k: int = typer.Option(10, "-k", min=1, max=200, help="How many for each query."),
@@ -26,9 +26,9 @@ def search(
 
     from ccl.cli.reading import gathered, note, read, tell_left_out
     from ccl.errors import UserError
-    from ccl.state.contact_sheet import check_sheet_target, write_sheet
+    from ccl.state.contact_sheet import check_sheet_size, check_sheet_target, write_sheet
     from ccl.state.opening import frozen
-    from ccl.state.searching import MOST_QUERIES, Collection, find, stored_collection
+    from ccl.state.searching import Collection, find, stored_collection
 
     if bool(images) == (features is not None):
         raise UserError("name where to search: either IMAGES or --features FILE.npz")
@@ -36,8 +36,7 @@ def search(
     console, encoder = Console(), frozen(state, version)
     with gathered([query], console) as asked:
         tell_left_out(asked.skipped, console)
-        if len(asked.source) > MOST_QUERIES:
-            raise UserError(f"{query} holds {len(asked.source):,} images; a sheet has room for {MOST_QUERIES} queries")
+        check_sheet_size(len(asked.source), k)
         queries = Collection(read(encoder, asked.source, console), asked.names, asked.source.encoded)
         if features is not None:
             answers = find(queries, stored_collection(features, encoder), k)

@@ -19,10 +19,10 @@ from ccl.errors import UserError
 from ccl.evaluation import LinearClassifier, fit, knn_accuracy
 from ccl.evaluation.linear_probe import CACHED_PROTOCOL
 from ccl.state.description import fingerprint, refuse_other_encoder
+from ccl.state.folder import CLASSIFIERS
 from ccl.state.frozen import FrozenEncoder
 from ccl.state.writing import check_target, replacing
 
-FOLDER = "classifiers"  # of a state
 SUFFIX = ".safetensors"
 _TENSORS = ("weights", "bias", "centre", "scale")
 
@@ -185,13 +185,13 @@ def load(path: Path) -> Classifier:
 
 def default_path(state: Path, labelled: Path, version: int) -> Path:
     """Where the classifier of a labelled folder goes if nobody says."""
-    return state / FOLDER / f"{labelled.resolve().name or 'classes'}-v{version}{SUFFIX}"
+    return state / CLASSIFIERS / f"{labelled.resolve().name or 'classes'}-v{version}{SUFFIX}"
 
 
 def newest(state: Path, frozen: FrozenEncoder) -> Path:
     """The file of the state's youngest classifier for this version."""
     own = fingerprint(frozen)
-    paths = sorted((state / FOLDER).glob(f"[!.]*{SUFFIX}"), key=os.path.getmtime, reverse=True)
+    paths = sorted((state / CLASSIFIERS).glob(f"[!.]*{SUFFIX}"), key=os.path.getmtime, reverse=True)
     for path in paths:
         if load(path).about.fingerprint == own:
             return path

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from ccl.errors import UserError
 from ccl.report.drawing import short
 from ccl.report.html import render
 from ccl.report.thumbnails import small_picture, thumbnail
 from ccl.state.writing import check_target, replacing
 
+MOST_IMAGES = 2000  # on one sheet: a page of some 10 MB
 _SIDE = 144  # longest side of an image
 _GAP, _LINE, _LABEL = 12, 15, 20  # of the PNG, in pixels; and the signs of a name that fit below an image
 _PAPER, _INK, _SOFT, _TINT = "#fdfdfc", "#1d2126", "#5c6670", "#f2f4f5"
@@ -35,6 +37,15 @@ class Answer:
 def check_sheet_target(path: Path) -> None:
     """Refuse, before any image is read, a file that could not be written."""
     check_target(path, _WRITERS, "a contact sheet")
+
+
+def check_sheet_size(num_queries: int, k: int) -> None:
+    """Refuse, before the images are searched, what nobody could look at."""
+    if num_queries * (1 + k) > MOST_IMAGES:
+        raise UserError(
+            f"{num_queries:,} queries with {k} hits each are too many for a sheet, which has room for "
+            f"{MOST_IMAGES:,} images; ask with fewer, or with a smaller -k"
+        )
 
 
 def write_sheet(path: Path, answers: Sequence[Answer], title: str) -> None:

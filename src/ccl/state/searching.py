@@ -13,7 +13,6 @@ from ccl.state.description import refuse_other_encoder
 from ccl.state.feature_files import read_features
 from ccl.state.frozen import FrozenEncoder
 
-MOST_QUERIES = 100  # that a sheet has room for
 _QUERIES, _ROWS = 256, 16384  # compared at one time: 16 MB of similarities
 
 
