@@ -12,7 +12,7 @@ Step = Mapping[str, Any]  # what a version remembers of a drop
 # The measures of `Drift`: what they are called, and which way is good.
 MEASURES = {
     "neighbour_overlap": "neighbours kept (1 is best)",
-    "group_agreement": "agreement with groups, % (higher is better)",
+    "group_agreement": "agreement, % (higher is better)",
     "effective_rank": "effective rank (higher is richer)",
     "centroid_drift": "drift of groups (0 is best)",
     "alignment": "alignment (lower is better)",
