@@ -312,6 +312,14 @@ def test_a_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suff
     assert "b.png" in unpack(path, tmp_path / "workshop").members
 
 
+def test_a_member_too_large_to_step_over_is_not_stepped_over(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("a.bin")
+    info.size = 10**13
+    (tmp_path / "a.tgz").write_bytes(gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(10_000)))
+    with pytest.raises(UserError, match="would unpack to more than"):  # not that its end is missing
+        unpack(tmp_path / "a.tgz", tmp_path / "workshop")
+
+
 @pytest.mark.parametrize("suffix", [".zip", ".tar"])
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     files = {"a.png": b"1" * 1000, "b.png": b"2" * 2000}

@@ -1,5 +1,6 @@
 """Images from wherever they are: which ones, in what order, by what names, and what is said of the rest."""
 
+import hashlib
 import io
 import os
 import tarfile
@@ -540,6 +541,14 @@ def test_arrays_of_many_sizes_and_files_are_kept_encoded(here: Path) -> None:
     assert gathered.digests[0] == gathered.digests[6] == gather_arrays([small]).digests[0]  # alone or not
     assert gathered.digests[4] == gather_arrays([_png(5)]).digests[0]
     assert len(set(gathered.digests)) == 6
+
+
+def test_digests_are_of_pixels_or_of_the_bytes_of_a_file() -> None:
+    pixels, file = np.full((2, 3, 3), 7, np.uint8), _png(3)
+    for images in ([pixels, pixels, file], [pixels], [file]):
+        for image, digest in zip(images, gather_arrays(images).digests, strict=True):
+            content = image if isinstance(image, bytes) else b"(2, 3, 3)" + image.tobytes()
+            assert digest == hashlib.blake2b(content, digest_size=16).digest()
 
 
 def test_the_shape_is_part_of_the_content() -> None:
