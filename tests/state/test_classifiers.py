@@ -42,7 +42,7 @@ def test_a_classifier_is_measured_on_what_it_was_not_fitted_on(make_frozen: Make
     assert found.about.classes == ("apple", "kiwi")
     assert (found.about.version, found.about.num_features, found.about.num_images) == (3, 32, 16)
     assert found.about.accuracy is not None
-    assert found.about.accuracy.num_images == 4
+    assert (found.about.accuracy.num_images, found.about.accuracy.num_neighbours) == (4, 8)
     assert found.about.accuracy.linear == found.about.accuracy.knn == 100.0
     assert told == [(16, 20), (20, 20)]
 
@@ -62,6 +62,8 @@ def test_a_file_gives_the_same_predictions_with_softmax_confidence(
     frozen = make_frozen()
     rows = frozen.features(load_dataset("folder", labelled).train)
     save(fitted, tmp_path / "c.safetensors")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "c.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode  # not the owner's alone
     again = load(tmp_path / "c.safetensors")
     assert again.about == fitted.about
     found = predict(frozen, again, rows)
@@ -131,7 +133,7 @@ class Canary:
         ({"classes": "ab"}, "classes"),
         ({"version": "3"}, "version"),
         ({"format": 2}, "format"),
-        ({"accuracy": {"linear": 101, "knn": 0, "num_images": 1}}, "accuracy.linear"),
+        ({"accuracy": {"linear": 101, "knn": 0, "num_neighbours": 1, "num_images": 1}}, "accuracy.linear"),
         ({"num_features": 31}, "a tensor is"),
         ({"more": 1}, "more"),
     ],

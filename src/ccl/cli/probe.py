@@ -47,6 +47,7 @@ def probe(
     if about.accuracy is None:
         note(console, f"{fitted}; no images were left to measure accuracy on")
     else:
-        right = f"linear {about.accuracy.linear:.1f} %, nearest neighbours {about.accuracy.knn:.1f} %"
-        note(console, f"{fitted}; on {about.accuracy.num_images:,} held-out images: {right}")
+        found = about.accuracy
+        right = f"linear {found.linear:.1f} %, {found.num_neighbours} nearest neighbours {found.knn:.1f} %"
+        note(console, f"{fitted}; on {found.num_images:,} held-out images: {right}")
     note(console, f"the classifier: {out}")

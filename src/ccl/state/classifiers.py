@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ccl.data import Dataset
@@ -24,6 +24,7 @@ from ccl.state.frozen import FrozenEncoder
 from ccl.state.writing import check_target, replacing
 
 SUFFIX = ".safetensors"
+_MOST_NEIGHBOURS = 200
 _TENSORS = ("weights", "bias", "centre", "scale")
 
 Progress = Callable[[int, int], None]
@@ -37,6 +38,7 @@ class Accuracy(BaseModel):
 
     linear: Percent
     knn: Percent
+    num_neighbours: Annotated[int, Field(ge=1)]  # that vote
     num_images: Annotated[int, Field(ge=1)]
 
 
@@ -83,9 +85,12 @@ def train(frozen: FrozenEncoder, dataset: Dataset, progress: Progress | None = N
     accuracy = None
     if dataset.test is not None and dataset.test_labels is not None:
         tested = frozen.features(dataset.test, _part(progress, len(rows), total))
+        # As many as a class has images: with the usual 200 of a small folder nearly all images vote on each.
+        voters = max(1, min(_MOST_NEIGHBOURS, len(rows) // len(linear.classes)))
         accuracy = Accuracy(
             linear=linear.accuracy(tested, dataset.test_labels),
-            knn=knn_accuracy(rows, dataset.train_labels, tested, dataset.test_labels),
+            knn=knn_accuracy(rows, dataset.train_labels, tested, dataset.test_labels, voters),
+            num_neighbours=voters,
             num_images=len(tested),
         )
     about = About(
@@ -155,7 +160,7 @@ def save(classifier: Classifier, path: Path) -> None:
     check_classifier_target(path)
     tensors = {name: getattr(classifier.linear, name).contiguous() for name in _TENSORS}
     with replacing(path) as unfinished:
-        save_file(tensors, unfinished, metadata={"ccl": classifier.about.model_dump_json()})
+        unfinished.write_bytes(to_bytes(tensors, {"ccl": classifier.about.model_dump_json()}))
 
 
 def load(path: Path) -> Classifier:

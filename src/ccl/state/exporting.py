@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ccl.data import ImageSource, chain, load_dataset
@@ -154,7 +154,9 @@ def _difference(read: Reader, original: Reader, views: Tensor) -> float:
 
 def _write_safetensors(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:
     tensors = {name: tensor.contiguous() for name, tensor in backbone.state_dict().items()}
-    save_file(tensors, path, metadata={"format": "pt", ABOUT: json.dumps(about)})
+    path.write_bytes(
+        to_bytes(tensors, {"format": "pt", ABOUT: json.dumps(about)})
+    )  # save_file makes it the owner's alone
 
 
 def _write_pt2(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:

@@ -87,7 +87,7 @@ def _identity(frozen: FrozenEncoder, exported: Exported, steps: Sequence[Mapping
         "learned by": f"ccl, strategy {about['strategy']}" if about.get("strategy") else "ccl",
         "steps": f"{len(steps)}" if steps else "",
         "made": _when(about.get("created")),
-        "version before it": about.get("parent"),
+        "version before it": about.get("parent") or None,  # the first has none
         "written with": f"ccl {version('ccl')}, torch {torch.__version__}",
     }
     lines = [f"- {name}: {_cell(value)}" for name, value in facts.items() if value not in (None, "")]
@@ -149,10 +149,18 @@ def _when(moment: Any) -> Any:
 
 
 def _pairs(values: Any) -> str:
+    """ "rank 12.3, agreement 80 → 83": what is known of each, a list as its way from the first to the last."""
     if not isinstance(values, Mapping):
         return ""
-    told = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in values.items()}
-    return ", ".join(f"{key} {value}" for key, value in told.items())
+    told = {}
+    for key, value in values.items():
+        points = [_number(point) for point in (value if isinstance(value, list) else [value]) if point is not None]
+        told[key] = " → ".join(points)
+    return ", ".join(f"{key} {value}" for key, value in told.items() if value)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
