@@ -1,10 +1,9 @@
 """Encoders that nobody trained, whose batch norm has statistics of its own, and small folders of pictures."""
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,13 +14,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from drops import Deliver
 
-import ccl.data
 from ccl.cli import main
-from ccl.data import BadImage, BadImageError, FileSource, load_dataset
-from ccl.data.decoding import decode
+from ccl.data import load_dataset
 from ccl.encoders import make_encoder
 from ccl.settings import EncoderSettings
-from ccl.state import FrozenEncoder
+from ccl.state import FrozenEncoder, opening
 from ccl.views import RECIPES, Viewer
 
 MakeFrozen = Callable[..., FrozenEncoder]
@@ -77,41 +74,12 @@ def labelled(tmp_path: Path) -> Path:
     return folder
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """As `ccl.data.gather` gives them."""
-
-    source: FileSource
-    names: list[str]
-    digests: list[bytes]
-    skipped: tuple[BadImage, ...]
-    notes: tuple[str, ...]
-
-
-def gather(inputs: Sequence[str], workshop: Path, progress: object) -> Gathered:
-    """Files and flat folders."""
-    assert workshop.is_dir()
-    paths = [path for given in map(Path, inputs) for path in (sorted(given.rglob("*.png")) or [given])]
-    names, skipped = [], []
-    for path in paths:
-        try:
-            decode(path)
-            names.append(str(path))
-        except BadImageError as error:
-            skipped.append(BadImage(path, error.reason))
-    return Gathered(FileSource(names), names, [b""] * len(names), tuple(skipped), ())
-
-
 Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(make_frozen: MakeFrozen, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """`ccl …` in this process, with an untrained encoder in every state: exit code, output, errors."""
-    opening = ModuleType("ccl.state.opening")
-    opening.frozen = lambda state, version: make_frozen(version=version or 3, seed=version or 3)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ccl.state.opening", opening)
-    monkeypatch.setattr(ccl.data, "gather", gather, raising=False)
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """`ccl …` in this process: exit code, output, errors."""
 
     def call(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["ccl", *map(str, arguments)])
@@ -125,6 +93,17 @@ def command(make_frozen: MakeFrozen, monkeypatch: pytest.MonkeyPatch, capsys: py
         return code or 0, told.out, told.err
 
     return call
+
+
+@pytest.fixture
+def command(shell: Command, make_frozen: MakeFrozen, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The same, with an untrained encoder in every state."""
+
+    def frozen(state: Path, version: int | None) -> FrozenEncoder:
+        return make_frozen(version=version or 3, seed=version or 3)
+
+    monkeypatch.setattr(opening, "frozen", frozen)
+    return shell
 
 
 @pytest.fixture(scope="session")
