@@ -16,7 +16,6 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ccl.data import ImageSource, chain, load_dataset
-from ccl.data.resizing import squared
 from ccl.encoders import make_backbone
 from ccl.encoders.reading import evaluating
 from ccl.errors import UserError
@@ -124,8 +123,7 @@ def _drawn() -> ImageSource:
 
 
 def _views(frozen: FrozenEncoder, images: ImageSource) -> Tensor:
-    images = images if frozen.resize is None else squared(images, frozen.resize)
-    return torch.cat(list(frozen.viewer.plain_batches(images, MOST_IMAGES))).cpu()  # (N, 3, S, S)
+    return torch.cat(list(frozen.viewer.plain_batches(frozen.sized(images), MOST_IMAGES))).cpu()  # (N, 3, S, S)
 
 
 def _original(frozen: FrozenEncoder) -> Reader:

@@ -36,13 +36,15 @@ class FrozenEncoder:
     def recipe(self) -> Recipe:
         return self.viewer.recipe
 
+    def sized(self, source: ImageSource) -> ImageSource:
+        """The images in the size in which the encoder learned to see them."""
+        return source if self.resize is None else squared(source, self.resize)
+
     def features(self, source: ImageSource, progress: Callable[[int, int], None] | None = None) -> Tensor:
         """Rows (N, F) in the source's order, float32 on the CPU; the source may not be empty."""
         rows = []
         for chunk in torch.split(torch.arange(len(source)), _CHUNK):
-            part = source.subset(chunk)
-            part = part if self.resize is None else squared(part, self.resize)
-            rows.append(extract(self.encoder, part, self.viewer))
+            rows.append(extract(self.encoder, self.sized(source.subset(chunk)), self.viewer))
             if progress is not None:
                 progress(int(chunk[-1]) + 1, len(source))
         return torch.cat(rows)

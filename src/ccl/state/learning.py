@@ -115,7 +115,7 @@ class _Drop:
         self.parent = state.versions.load(ledger.current) if ledger.current else None
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
         self.step = len(self.past["steps"])
-        self.unpacked = state.learning / "unpacked"
+        self.unpacked = state.learning / ".unpacked"  # hidden, should the state lie in a folder that is learned
 
     def learn(self, gather: Gather) -> Outcome:
         gathered = gather(self.unpacked, self.display.loading)
