@@ -3,9 +3,7 @@
 The same call again goes on where it was broken off, to the same bits; the images are not needed afterwards.
 """
 
-import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,12 +13,11 @@ from typing import Any, Literal, TypeVar, overload
 
 import torch
 
-from ccl.data import BadImage, Dataset, ImageSource, write_bad_images
+from ccl.data import BadImage, ImageSource, write_bad_images
 from ccl.data.dataset import with_ids
 from ccl.data.gathering import Gathered, Unseen
 from ccl.data.resizing import squared
 from ccl.errors import StoppedError, UserError
-from ccl.evaluation import Drift
 from ccl.folder import CHECKPOINTS, METRICS, put
 from ccl.loading import merged
 from ccl.report import RunLog
@@ -29,17 +26,17 @@ from ccl.running.occupancy import locked
 from ccl.running.protocol import code_hash
 from ccl.running.run import Both, Display
 from ccl.running.saving import RunState, by_part, go_on, stamp
-from ccl.settings import Settings, differences
+from ccl.settings import Settings
 from ccl.state.choosing import FEWEST_IMAGES, changed, choose
+from ccl.state.claiming import UNPACKED, Claim, fingerprint, forget_stale, is_begun, mark_refused
 from ccl.state.folder import STATE, STEPS, Ledger, StateFolder
-from ccl.state.health import Accuracy, load_labelled, read, remembered
-from ccl.state.opening import thawed
+from ccl.state.health import load_labelled
+from ccl.state.judging import judged, lost_too_much
 from ccl.training import Learner, Progress, learn_stream
 from ccl.training.checkpoint import Checkpoint, CheckpointStore
 from ccl.training.stopping import StopRequest
 from ccl.views import Viewer
 
-DROP = "drop.json"
 BAD_IMAGES = "bad_images.csv"
 KEEP_VERSIONS = 5
 _SAMPLE = 64  # images whose size stands for all
@@ -96,12 +93,12 @@ def learn(state: StateFolder, gather: Gather, display: Display, options: Options
         held.enter_context(locked(state.path, STATE))
         ledger = state.ledger() if state.exists() else Ledger()
         state.sweep(ledger)
-        _forget_stale(state, ledger)
+        forget_stale(state, ledger)
         try:
             return _Drop(state, ledger, display, options, stop).learn(gather)
         finally:
             display.run_ends()
-            if not (state.learning / DROP).exists():  # nothing was begun: leave no trace
+            if not is_begun(state):  # nothing was begun: leave no trace
                 state.forget_learning()
 
 
@@ -115,10 +112,9 @@ class _Drop:
         self.parent = state.versions.load(ledger.current) if ledger.current else None
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
         self.step = len(self.past["steps"])
-        self.unpacked = state.learning / ".unpacked"  # hidden, should the state lie in a folder that is learned
 
     def learn(self, gather: Gather) -> Outcome:
-        gathered = gather(self.unpacked, self.display.loading)
+        gathered = gather(self.state.learning / UNPACKED, self.display.loading)
         self.display.run_ends()  # the bar of the gathering
         for line in gathered.notes:
             self.display.note(line)
@@ -134,18 +130,21 @@ class _Drop:
             )
         settings = self._settings(new)
         labelled = load_labelled(self.options.probe, settings.data.resize) if self.options.probe else None
-        self._claim(new, settings)
+        claim = Claim(self.options.name, fingerprint(new), self.ledger.current, len(new.source))
+        claim.stake(self.state, self.ledger, settings, self.options.restart, self.display)
         if gathered.skipped:
             self._tell_bad(gathered.skipped)
         images = self._shown(new, settings)
         device = build_device(settings)
         learner, viewer = build_learner(settings, device), build_viewer(settings, device)
         try:
-            self._train(settings, learner, viewer, images, new)
-            step = self._judged(settings, learner, viewer, images, new, labelled)
+            self._train(settings, learner, viewer, images, claim.fingerprint)
+            step = self._about(new, learner) | judged(
+                self.state, settings, self.parent, learner, viewer, images, labelled, self.past["steps"]
+            )
         finally:
             viewer.close()
-        if reason := self._lost_too_much(step):
+        if self.parent is not None and (reason := lost_too_much(step, self.options.max_drop)):
             return self._refuse(step, reason)
         return self._promote(settings, learner, new, step)
 
@@ -163,8 +162,8 @@ class _Drop:
     def _settings(self, new: Unseen) -> Settings:
         """Those of the state, or chosen for its first images."""
         before, asked = self.state.settings(), self.options.asked or {}
-        is_begun = (self.state.learning / DROP).exists() and not self.options.restart
-        if before is not None and (self.parent is not None or is_begun):
+        goes_on = is_begun(self.state) and not self.options.restart
+        if before is not None and (self.parent is not None or goes_on):
             return changed(before, asked)
         asked = merged(self.ledger.asked, asked)
         kind = str(asked.get("device", "auto"))
@@ -177,40 +176,6 @@ class _Drop:
             self.display.note(f"as asked: {', '.join(_flat(asked))}")
         return choice.settings
 
-    def _claim(self, new: Unseen, settings: Settings) -> None:
-        """From here on the state is at this drop; refuses where it is at another."""
-        path = self.state.learning / DROP
-        mine = {
-            "fingerprint": hashlib.sha256(b"".join(new.digests)).hexdigest()[:16],
-            "parent": self.ledger.current,
-            "num_images": len(new.source),
-        }
-        if path.exists() and self.options.restart:
-            self.display.note("the unfinished drop is forgotten")
-            self._forget_checkpoints()
-        elif path.exists():
-            begun = _read_json(path)
-            if all(begun.get(key) == value for key, value in mine.items()):
-                _refuse_changes(self.state, settings)
-                return
-            if not begun.get("refused"):
-                raise UserError(
-                    f"{self.state.path} is in the middle of learning {begun.get('name')!r} ({begun.get('num_images')} "
-                    "images): give the same images again to go on, or --restart to forget them"
-                )
-            self.display.note(f"the drop {begun.get('name')!r}, which was refused, is forgotten")
-            self._forget_checkpoints()
-        self.state.write(self.ledger)  # first: it marks the folder as a state
-        self.state.write_settings(settings)
-        self.state.learning.mkdir(parents=True, exist_ok=True)
-        put(path, json.dumps({"name": self.options.name, "began": time.time(), **mine}, indent=1))
-
-    def _forget_checkpoints(self) -> None:
-        """All of another drop but what was just unpacked of this one."""
-        for path in self.state.learning.iterdir():
-            if path != self.unpacked:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-
     def _shown(self, new: Unseen, settings: Settings) -> ImageSource:
         """The images with ids of their own in the whole stream, in the size in which they are learned."""
         first = int(self.past["next_id"])
@@ -221,13 +186,15 @@ class _Drop:
         self.display.run_ends()
         return small
 
-    def _train(self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, new: Unseen) -> None:
+    def _train(
+        self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
+    ) -> None:
         if self.parent is not None:
             _restore(learner, self.parent)
         about = {"state": str(self.state.path), "step": self.step + 1, "code": code_hash(), "torch": torch.__version__}
         log = RunLog(self.state.learning, settings, about)
         store = CheckpointStore(self.state.learning / CHECKPOINTS, settings.checkpoint.keep)
-        made = stamp(settings, hashlib.sha256(b"".join(new.digests)).hexdigest()[:16])
+        made = stamp(settings, fingerprint)
         saver = RunState(
             learner, log, store, others={}, minutes=settings.checkpoint.minutes, stop=self.stop, stamp=made
         )
@@ -258,75 +225,25 @@ class _Drop:
         self.momentum = progress.state_dict() if settings.optimizer.carry_momentum else {}
         self.display.run_ends()
 
-    def _judged(
-        self,
-        settings: Settings,
-        learner: Learner,
-        viewer: Viewer,
-        images: ImageSource,
-        new: Unseen,
-        labelled: Dataset | None,
-    ) -> dict[str, Any]:
-        """What the state will remember of this step: how it was before, and how it is now."""
-        before = thawed(settings, self.parent) if self.parent is not None else None
-        memory = learner.memory
-        if before is not None and self.parent is not None:  # what was remembered then, also what was let go since
-            memory = self.state.memory_of(self.parent.number)
-        drift = None
-        if len(memory) > 1:
-            source, groups = remembered(memory, images)
-            was = None if before is None else read(before.encoder, before.viewer, source)
-            drift = Drift.of(was, read(learner.encoder, viewer, source), groups)
-        accuracy = accuracy_before = None
-        if labelled is not None:
-            accuracy = Accuracy.of(learner.encoder, viewer, labelled)
-            known = self.past["steps"][-1].get("accuracy") if self.past["steps"] else None
-            if known is not None and known["fingerprint"] == labelled.fingerprint:
-                accuracy_before = known["linear"]
-            elif before is not None:
-                accuracy_before = Accuracy.of(before.encoder, before.viewer, labelled).linear
-        if before is not None:
-            before.viewer.close()
+    def _about(self, new: Unseen, learner: Learner) -> dict[str, Any]:
+        """What the state will remember of this step, beside how it was judged."""
         rows = [json.loads(line) for line in (self.state.learning / METRICS).read_text(encoding="utf-8").splitlines()]
         return {
             "step": self.step + 1,
             "name": self.options.name,
             "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-            "num_images": len(images),
+            "num_images": len(new.source),
             "num_known": new.num_known,
             "num_repeated": new.num_repeated,
             "num_remembered": len(learner.memory),
             "seconds": round(sum(float(row.get("seconds", 0.0)) for row in rows), 1),
-            "health": None if drift is None else drift.as_dict(),
-            "verdict": "nothing is remembered, so nothing can be compared" if drift is None else drift.verdict,
-            "accuracy": None if accuracy is None else {**accuracy.as_dict(), "linear_before": accuracy_before},
         }
-
-    def _lost_too_much(self, step: Mapping[str, Any]) -> str:
-        """Why this version may not count, in words; empty where it may."""
-        allowed, accuracy, health = self.options.max_drop, step["accuracy"], step["health"]
-        if allowed is None or self.parent is None:
-            return ""
-        if accuracy is not None:
-            what, before, after = "accuracy on the labelled images", accuracy["linear_before"], accuracy["linear"]
-        elif health is not None:
-            what = "agreement of remembered images with their groups"
-            before, after = health["group_agreement"]
-        else:
-            return ""
-        if before is None or after is None or before - after <= allowed:
-            return ""
-        lost = before - after
-        return f"{what} fell from {before:.1f} to {after:.1f} %, by {lost:.1f} points, and {allowed:g} are allowed"
 
     def _refuse(self, step: Mapping[str, Any], reason: str) -> Outcome:
         """The old version goes on counting; what was learned stays beside until another drop comes."""
-        path = self.state.learning / DROP
-        begun = _read_json(path)
-        if not begun.get("refused"):
+        if mark_refused(self.state):
             self.ledger.tell("refused", reason=reason, **step)
             self.state.write(self.ledger)
-        put(path, json.dumps(begun | {"refused": True}, indent=1))
         return Outcome("refused", self.ledger.current, f"not promoted: {reason}", step)
 
     def _promote(self, settings: Settings, learner: Learner, new: Unseen, step: dict[str, Any]) -> Outcome:
@@ -361,13 +278,6 @@ class _Drop:
         return Outcome("learned", number, f"version {number}: {step['verdict']}", steps[-1])
 
 
-def _forget_stale(state: StateFolder, ledger: Ledger) -> None:
-    """A drop that was begun on another version than the current one came to count just before a kill, or never will."""
-    path = state.learning / DROP
-    if path.exists() and _read_json(path).get("parent") != ledger.current:
-        state.forget_learning()
-
-
 def _restore(learner: Learner, version: Checkpoint) -> None:
     parts = by_part(version.tensors)
     learner.load_state_dict(parts["learner"])
@@ -378,14 +288,6 @@ def _clusters(settings: Settings, num_images: int) -> int | None:
     """As many as asked for, at most one for each image; None to estimate."""
     asked = settings.memory.clusters
     return min(asked, num_images) if isinstance(asked, int) else None
-
-
-def _refuse_changes(state: StateFolder, now: Settings) -> None:
-    """A drop that has begun is finished as it began."""
-    before = state.settings()
-    wrong = differences(before, now) if before is not None else []
-    if wrong:
-        raise UserError(f"a drop is half learned with other settings ({'; '.join(wrong)}); --restart begins it anew")
 
 
 def _median_side(source: ImageSource) -> int:
@@ -403,11 +305,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     for key, value in values.items():
         found += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [f"{prefix}{key}={value}"]
     return found
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} can't be read ({error}); delete {path.parent} to forget the unfinished drop") from None
-    return content if isinstance(content, dict) else {}
