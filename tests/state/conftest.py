@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from drops import Deliver
