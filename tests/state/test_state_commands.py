@@ -79,6 +79,22 @@ def test_mistakes_are_told_in_a_line_and_leave_no_state(
     assert not (tmp_path / "state").exists()
 
 
+def test_verify_finds_a_flipped_bit_and_what_is_missing(shell: Command, deliver: Deliver, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    shell("learn", deliver("week-1"), "--into", state, *assignments(TINY))
+    code, told, _ = shell("verify", state)
+    assert (code, told.splitlines()[-1]) == (0, "all is well")
+    assert "version 1: good, 1 steps" in told
+    (state / "seen" / "00000001.bin").unlink()
+    assert shell("verify", state)[0] == 1
+    weights = state / "versions" / "00000001" / "state.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    code, told, _ = shell("verify", state)
+    assert (code, "SHA-256" in told) == (1, True)
+
+
 @pytest.mark.parametrize("command", ["status", "rollback", "pin"])
 def test_what_is_no_state_is_refused(shell: Command, tmp_path: Path, command: str) -> None:
     code, _, error = shell(command, tmp_path)

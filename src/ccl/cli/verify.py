@@ -1,14 +1,19 @@
-"""`ccl verify`: is a run folder whole?"""
+"""`ccl verify`: is a run folder or a state whole?"""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from ccl.state.folder import StateFolder
 
-def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder.")) -> None:
+
+def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or a state.")) -> None:
     """Check a run folder: settings, rows, accuracies, remembered images and every checkpoint's SHA-256.
+
+    Of a state: its ledger, every version's SHA-256 and remembered images, and what it has seen.
 
     Exit code 0 if all is well, 1 if something is broken.
 
@@ -18,8 +23,12 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder.")) -
     from ccl.data.decoding import decode
     from ccl.folder import CHECKPOINTS
     from ccl.report import read_run
+    from ccl.state.folder import StateFolder
     from ccl.training.checkpoint import CheckpointStore
 
+    if (state := StateFolder(folder)).exists():
+        _end(_verify_state(state))
+        return
     record = read_run(folder)
     settings, faults = record.settings, 0
     num_steps = 1 if record.protocol["all_at_once"] else len(record.step_names)
@@ -39,10 +48,41 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder.")) -
             faults += 1
             typer.echo(f"memory/{path.name}: {error}")
     typer.echo(f"memory: {len(images)} images written out")
+    _end(faults)
+
+
+def _end(faults: int) -> None:
     if faults:
         typer.echo(f"{faults} faults")
         raise typer.Exit(1)
     typer.echo("all is well")
+
+
+def _verify_state(state: "StateFolder") -> int:
+    """Tell of each version; how many faults there are."""
+    from ccl.data import BadImageError, EncodedSource
+    from ccl.errors import UserError
+
+    ledger, faults = state.ledger(), 0
+    typer.echo(f"{state.path}: version {ledger.current} counts, {len(ledger.events)} events")
+    if ledger.current not in [0, *state.numbers(ledger)]:
+        faults += 1
+        typer.echo(f"version {ledger.current}, which counts, is not there; ccl rollback --to {state.listed(ledger)}")
+    for finding in state.versions.check():
+        told = finding.reason
+        if told is None:
+            memory = state.memory_of(finding.number)
+            source = EncodedSource(memory.files, memory.ids)
+            try:
+                state.seen(finding.about["seen"])
+                for position in range(len(source)):
+                    source.picture(position)
+            except (UserError, BadImageError) as error:
+                told = str(error)
+        faults += told is not None
+        good = f"good, {len(finding.about.get('steps', []))} steps, {finding.num_bytes / 1e6:.1f} MB"
+        typer.echo(f"version {finding.number}: {told or good}")
+    return faults
 
 
 def _where(position: Mapping[str, Any], num_steps: int) -> str:
