@@ -13,7 +13,7 @@ def knn_predict(
     test_features: Tensor,
     num_neighbours: int = 200,
     temperature: float = 0.07,
-    chunk_size: int = 1024,
+    chunk_size: int = 128,
 ) -> Tensor:
     """The label (M,) with the most votes; a neighbour at cosine similarity s votes with weight exp(s / temperature).
 
