@@ -158,7 +158,7 @@ def _minimise(
     def objective() -> float:
         solver.zero_grad()
         total = 0.0
-        for some, wanted in zip(rows.split(size), targets.split(size), strict=True):
+        for some, wanted in zip(torch.split(rows, size), torch.split(targets, size), strict=True):
             loss = F.cross_entropy(some @ weights.T + bias, wanted, reduction="sum") / len(rows)
             loss = loss + (ridge * weights**2).sum() / 2 * (len(some) / len(rows))
             loss.backward()
