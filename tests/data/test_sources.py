@@ -99,6 +99,17 @@ def test_no_images_are_an_empty_source(
     assert len(empty.subset(torch.arange(0))) == 0
 
 
+def test_a_subset_of_an_array_shares_its_memory_and_carries_its_own_images_only() -> None:
+    whole = ArraySource(torch.zeros(500, 3, 8, 8, dtype=torch.uint8))
+    part = whole.subset(torch.tensor([7, 3, 9])).subset(torch.tensor([2, 0]))
+    whole.images[9] = 200
+    assert part.read(torch.tensor([0, 1]))[:, 0, 0, 0].tolist() == [200, 0]
+    assert len(pickle.dumps(part)) < 2000  # what a loader worker is sent
+    again = pickle.loads(pickle.dumps(part))
+    assert torch.equal(again.images, part.images)
+    assert again.ids.tolist() == [9, 7]
+
+
 def test_chained_empty_arrays_keep_their_size(images: torch.Tensor) -> None:
     nothing = ArraySource(images[:0])
     empty = chain([nothing, nothing])

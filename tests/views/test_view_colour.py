@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ccl.views import blur
+from ccl.views import blur, colour
 from ccl.views.blur import blur_radius, gaussian_blur
 from ccl.views.colour import (
     ORDERS,
@@ -65,6 +65,13 @@ def test_jitter_takes_each_image_through_its_own_order(images: Tensor, factors: 
         one = slice(row, row + 1)
         theirs = _reference(images[one], factors[one], ORDERS[row].tolist()) if chosen[row] else images[one]
         assert torch.allclose(ours[one], theirs, atol=1e-4), row
+
+
+def test_jitter_one_by_one_is_the_jitter(images: Tensor, factors: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = torch.arange(24) % 5 != 4
+    sorted_by_task = jitter_(images.clone(), factors, ORDERS, chosen)
+    monkeypatch.setattr(colour, "_ONE_BY_ONE_FROM", 0)
+    assert torch.equal(jitter_(images.clone(), factors, ORDERS, chosen), sorted_by_task)
 
 
 def test_orders_are_all_the_permutations() -> None:

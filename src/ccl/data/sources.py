@@ -51,23 +51,31 @@ class ImageSource(Protocol):
 
 
 class ArraySource:
-    """Images of one size in one uint8 tensor."""
+    """Images of one size in one uint8 tensor, or some rows of it: subsets share it."""
 
-    def __init__(self, images: Tensor, ids: Tensor | None = None) -> None:
+    def __init__(self, images: Tensor, ids: Tensor | None = None, rows: Tensor | None = None) -> None:
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(f"images must be uint8 (N, 3, H, W), got {images.dtype} {tuple(images.shape)}")
-        self.images = images  # (N, 3, H, W)
-        self.ids = torch.arange(len(images)) if ids is None else ids  # (N,)
+        self._stored = images  # (all, 3, H, W)
+        self._rows = rows  # (N,): the row of each position; None where position n is row n
+        num_images = len(images if rows is None else rows)
+        self.ids = torch.arange(num_images) if ids is None else ids  # (N,)
+
+    @property
+    def images(self) -> Tensor:
+        """(N, 3, H, W); copied where this is a subset."""
+        return self._stored if self._rows is None else self.read(torch.arange(len(self)))
 
     @property
     def image_size(self) -> tuple[int, int] | None:
-        return int(self.images.shape[2]), int(self.images.shape[3])
+        return int(self._stored.shape[2]), int(self._stored.shape[3])
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.ids)
 
     def read(self, positions: Tensor) -> Tensor:
-        return self.images.index_select(0, positions.to(self.images.device))  # several times as fast as [positions]
+        rows = self._rows_at(positions)
+        return self._stored.index_select(0, rows.to(self._stored.device))  # several times as fast as [rows]
 
     def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         pixels = self.read(torch.tensor([position]))[0].cpu()  # (3, H, W)
@@ -77,8 +85,15 @@ class ArraySource:
         return encode_png(self.picture(position))
 
     def subset(self, positions: Tensor) -> ImageSource:
-        # A view of rows would need a second indirection; images are small and a step is read many times.
-        return ArraySource(self.images[positions.to(self.images.device)], self.ids[positions])
+        # Shared, so that a whole set, its steps and their probes are in memory once.
+        return ArraySource(self._stored, self.ids[positions], self._rows_at(positions))
+
+    def _rows_at(self, positions: Tensor) -> Tensor:
+        return positions if self._rows is None else self._rows[positions]
+
+    def __reduce__(self) -> tuple[type["ArraySource"], tuple[Tensor, Tensor]]:
+        # What is sent to a worker does not carry the whole with it.
+        return ArraySource, (self.images, self.ids)
 
 
 class FileSource:

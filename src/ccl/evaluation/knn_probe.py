@@ -13,7 +13,7 @@ def knn_predict(
     test_features: Tensor,
     num_neighbours: int = 200,
     temperature: float = 0.07,
-    chunk_size: int = 1024,
+    chunk_size: int = 128,
 ) -> Tensor:
     """The label (M,) with the most votes; a neighbour at cosine similarity s votes with weight exp(s / temperature).
 
@@ -27,15 +27,18 @@ def knn_predict(
     bank = F.normalize(train_features.cpu().float(), dim=1)  # (N, F)
     queries = F.normalize(test_features.cpu().float(), dim=1)  # (M, F)
     num_neighbours = min(num_neighbours, len(bank))
-    predicted = [torch.empty(0, dtype=torch.long)]
+    predicted = torch.empty(len(queries), dtype=torch.long)  # (M,)
+    # One buffer for all chunks: new ones of this size, with small results between, would leave holes in the heap.
+    buffer = bank.new_empty(min(chunk_size, len(queries)), len(bank))
     for start in range(0, len(queries), chunk_size):
         chunk = queries[start : start + chunk_size]
-        similarity, neighbours = (chunk @ bank.T).topk(num_neighbours, dim=1)  # (M, k), (M, k)
+        similarities = torch.mm(chunk, bank.T, out=buffer[: len(chunk)])  # (m, N)
+        similarity, neighbours = similarities.topk(num_neighbours, dim=1)  # (m, k), (m, k)
         # Measured from the nearest one, so that a small temperature can't overflow; a common factor changes no vote.
-        weights = ((similarity - similarity[:, :1]) / temperature).exp()  # (M, k)
-        votes = torch.zeros(len(chunk), len(classes)).scatter_add_(1, targets[neighbours], weights)  # (M, C)
-        predicted.append(votes.argmax(dim=1))
-    winners: Tensor = classes[torch.cat(predicted)]  # (M,)
+        weights = ((similarity - similarity[:, :1]) / temperature).exp()  # (m, k)
+        votes = torch.zeros(len(chunk), len(classes)).scatter_add_(1, targets[neighbours], weights)  # (m, C)
+        predicted[start : start + chunk_size] = votes.argmax(dim=1)
+    winners: Tensor = classes[predicted]  # (M,)
     return winners
 
 

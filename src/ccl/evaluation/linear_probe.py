@@ -15,7 +15,7 @@ from ccl.seeding import permutation
 
 CACHED_PROTOCOL = "linear, cached: plain images' features, standardised, logistic regression, l2 by a held-out fifth"
 L2_FACTORS = (0.3, 0.1, 0.03, 0.01, 0.003)  # times F/N; from strong to weak, so that each solution starts the next
-_CHUNK = 16384  # rows whose logits are held at one time
+_CHUNK = 2**18  # logits held at one time
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,14 @@ def _minimise(
     """
     if l2 <= 0:
         raise ValueError(f"l2 must be positive, got {l2}: without it separable data have no minimiser")
-    inputs = inputs.double()
-    covariance = inputs.T @ inputs / len(inputs)  # (F, F)
+    rows = inputs.double()
+    covariance = rows.T @ rows / len(rows)  # (F, F)
     variances, directions = torch.linalg.eigh(covariance)  # (F,), (F, F)
     stretch = (variances.clamp(min=0) / 2 + l2).rsqrt()  # (F,)
     change = directions * stretch  # (F, F)
-    rotated, ridge = inputs @ change, l2 * stretch**2  # (N, F), (F,)
-    weights, bias = rotated.new_zeros(num_classes, inputs.shape[1]), rotated.new_zeros(num_classes)  # (C, F), (C,)
+    rows = rows @ change  # (N, F), from here on in the new coordinates
+    ridge = l2 * stretch**2  # (F,)
+    weights, bias = rows.new_zeros(num_classes, rows.shape[1]), rows.new_zeros(num_classes)  # (C, F), (C,)
     if start is not None:
         weights, bias = (start[0].double() @ directions) / stretch, start[1].double()
     weights.requires_grad_(), bias.requires_grad_()
@@ -152,13 +153,14 @@ def _minimise(
         line_search_fn="strong_wolfe",
     )
 
+    size = max(1, _CHUNK // num_classes)
+
     def objective() -> float:
         solver.zero_grad()
         total = 0.0
-        for start in range(0, len(rotated), _CHUNK):
-            rows, wanted = rotated[start : start + _CHUNK], targets[start : start + _CHUNK]
-            loss = F.cross_entropy(rows @ weights.T + bias, wanted, reduction="sum") / len(rotated)
-            loss = loss + (ridge * weights**2).sum() / 2 * (len(rows) / len(rotated))
+        for some, wanted in zip(torch.split(rows, size), torch.split(targets, size), strict=True):
+            loss = F.cross_entropy(some @ weights.T + bias, wanted, reduction="sum") / len(rows)
+            loss = loss + (ridge * weights**2).sum() / 2 * (len(some) / len(rows))
             loss.backward()
             total += loss.item()
         return total

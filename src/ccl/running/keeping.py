@@ -1,6 +1,5 @@
-"""What a finished run leaves beside its rows: weights, remembered images, embeddings to draw, and memory spent."""
+"""What a finished run leaves beside its rows: weights, remembered images, embeddings to draw."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +27,3 @@ def keep(learner: Learner, stream: Stream, viewer: Viewer, folder: Path) -> None
     if some is not None:
         rows, steps = some.rows.half().numpy(), some.steps.numpy() + 1
         np.savez_compressed(folder / EMBEDDINGS, embeddings=rows, step=steps, label=some.labels.numpy())
-
-
-def peak_memory() -> int:
-    """The most memory this process has held, in bytes; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) * (1 if sys.platform == "darwin" else 1024)

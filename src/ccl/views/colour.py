@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow; torchvision writes 0.2989
+_ONE_BY_ONE_FROM = 2**16  # values of an image; measured on a CPU
 ORDERS = torch.tensor(list(permutations(range(4))))  # (24, 4): every order of OPERATIONS
 
 
@@ -19,6 +20,8 @@ def jitter_(images: Tensor, factors: Tensor, orders: Tensor, chosen: Tensor) -> 
 
     The images may be on a device; the rest is on the CPU.
     """
+    if images.device.type == "cpu" and images[:1].numel() >= _ONE_BY_ONE_FROM:
+        return _jitter_one_by_one_(images, factors, orders, chosen)
     # Before each of the four rounds the chosen are sorted by what comes next, so that every operation runs once a
     # round, in place, on a slice. The random order of torchvision then costs five copies of them.
     rows = chosen.nonzero()[:, 0]  # (n,): the image at each place of the sorted copy
@@ -36,6 +39,14 @@ def jitter_(images: Tensor, factors: Tensor, orders: Tensor, chosen: Tensor) -> 
                 adjust_(sorted_images[start:end], factors[rows[start:end], number].to(images.device))
             start = end
     return images.index_copy_(0, rows.to(images.device), sorted_images)
+
+
+def _jitter_one_by_one_(images: Tensor, factors: Tensor, orders: Tensor, chosen: Tensor) -> Tensor:
+    """The same without copies: a large image fills the cache alone, and a loop over such costs little."""
+    for row in chosen.nonzero()[:, 0].tolist():
+        for number in orders[row].tolist():
+            OPERATIONS[number](images[row : row + 1], factors[row : row + 1, number])
+    return images
 
 
 def adjust_brightness_(images: Tensor, factors: Tensor) -> Tensor:

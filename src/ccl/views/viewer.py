@@ -98,9 +98,9 @@ class Viewer:
             views = []
             for pixels, moment in zip(crops[0], moments, strict=True):
                 appearance = draw_appearance(self.recipe, ids, moment)
-                flip = appearance.is_flipped.to(self.device)[:, None, None, None]
-                pixels = pixels.to(self.device, non_blocking=True)
-                unit = torch.where(flip, pixels.flip(3), pixels).float() * (1 / 255)
+                unit = pixels.to(self.device, non_blocking=True).float().mul_(1 / 255)
+                flipped = appearance.is_flipped.nonzero()[:, 0].to(self.device)
+                unit.index_copy_(0, flipped, unit.index_select(0, flipped).flip(3))
                 views.append(finish(unit, appearance, self.recipe))
             plain = normalise_(crops[1].to(self.device, non_blocking=True).float() * (1 / 255), self.recipe)
         return ViewBatch(positions, ids, tuple(views), plain)
