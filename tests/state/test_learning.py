@@ -1,8 +1,10 @@
 """A state through its days: drops learned, known, refused, broken off, rolled back; and what must not be lost."""
 
 import contextlib
+import csv
 import json
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -273,6 +275,37 @@ def test_bad_input_gets_a_line_and_loses_nothing(
     with pytest.raises(UserError, match="is no state and not empty"):
         ContinualEncoder.create(tmp_path / "texts")
     assert {path: path.read_bytes() for path in encoder.folder.rglob("*") if path.is_file()} == before
+
+
+def test_bad_images_are_left_out_and_listed_and_too_many_refused(tmp_path: Path, deliver: Deliver) -> None:
+    folder = deliver("week-1", count=70)
+    (folder / "page.jpg").write_text("<html>no image</html>")
+    (folder / "empty.png").touch()
+    encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
+    (outcome,) = encoder.learn(folder, **QUIET)
+    assert outcome.step["num_images"] == 70
+    with (encoder.folder / "steps" / "00000001" / "bad_images.csv").open() as file:
+        assert sorted(Path(row["path"]).name for row in csv.DictReader(file)) == ["empty.png", "page.jpg"]
+    second = deliver("week-2", "textures")
+    for number in range(3):
+        (second / f"bad{number}.jpg").write_bytes(b"none")
+    with pytest.raises(UserError, match="3 of 33 images can't be decoded"):
+        encoder.learn(second, **QUIET)
+    assert encoder.version == 1
+
+
+def test_an_archive_is_learned_and_nothing_of_it_stays_outside_or_behind(tmp_path: Path, deliver: Deliver) -> None:
+    folder = deliver("week-1")
+    with tarfile.open(tmp_path / "week.tar.gz", "w:gz") as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, arcname=f"../../outside/{path.name}")
+    encoder = ContinualEncoder.create(tmp_path / "deep" / "state", **TINY)
+    (outcome,) = encoder.learn(tmp_path / "week.tar.gz", **QUIET)
+    assert (outcome.kind, outcome.step["num_images"]) == ("learned", 30)
+    assert not list(tmp_path.rglob("outside"))
+    assert not list(encoder.folder.rglob("*.png"))
+    (outcome,) = encoder.learn(folder, **QUIET)
+    assert outcome.kind == "known"  # the same bytes, whichever way they come
 
 
 def test_a_first_call_that_is_refused_leaves_no_trace(tmp_path: Path, deliver: Deliver) -> None:
