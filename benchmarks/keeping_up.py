@@ -1,0 +1,81 @@
+"""Five drops into a state, by CCL and by Finetuning: what is each worth at the end, on labelled images of all drops?
+
+python -m benchmarks.keeping_up OUT [--seeds 0,1,2] [--epochs 20] [--strategies finetuning,simple_rehearsal,ccl]
+
+Drops are PNG folders of the embedded pictures, one kind a week, each deleted when it is learned; ConvNet at 16 px, one
+thread, some two minutes a state. Broken off, the same line goes on.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+import torch
+
+from ccl import ContinualEncoder
+from ccl.data import EMBEDDED_DOMAINS, Dataset, load_dataset
+from ccl.evaluation import fit
+from ccl.state.folder import StateFolder
+
+SETTINGS = {
+    "threads": 1,
+    "batch_size": 64,
+    "data": {"resize": 16},
+    "views": {"size": 16, "min_scale": 0.4, "flip": 0.0},
+    "encoder": {"backbone": "convnet", "width": 32, "dim": 64},
+    "moco_v2": {"queue_size": 512},
+    "memory": {"budget": 250},
+}
+
+
+def deliver(domain: Dataset, folder: Path) -> Path:
+    """A week's folder, without labels."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(len(domain.train)):
+        (folder / f"{number * 7919 % 100_003:06d}.png").write_bytes(domain.train.encoded(number))
+    return folder
+
+
+def accuracies(encoder: ContinualEncoder, domains: list[Dataset]) -> list[float]:
+    """A linear probe of all classes of all drops: in all, then on each drop's test images, in percent."""
+    train, test, train_labels, test_labels, first = [], [], [], [], 0
+    for domain in domains:
+        assert domain.train_labels is not None
+        assert domain.test is not None
+        assert domain.test_labels is not None
+        train.append(encoder.frozen().features(domain.train))
+        test.append(encoder.frozen().features(domain.test))
+        train_labels.append(domain.train_labels + first)
+        test_labels.append(domain.test_labels + first)
+        first += len(domain.class_names)
+    probe = fit(torch.cat(train), torch.cat(train_labels))
+    each = [probe.accuracy(rows, labels) for rows, labels in zip(test, test_labels, strict=True)]
+    return [probe.accuracy(torch.cat(test), torch.cat(test_labels)), *each]
+
+
+def main() -> None:
+    """Print a line for each state."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--strategies", default="finetuning,simple_rehearsal,ccl")
+    options = parser.parse_args()
+    domains = [load_dataset(name, resize=16) for name in EMBEDDED_DOMAINS]
+    print("strategy, seed: all classes | " + ", ".join(EMBEDDED_DOMAINS))
+    for seed in map(int, options.seeds.split(",")):
+        for strategy in options.strategies.split(","):
+            folder = options.out / f"{strategy}-{seed}"
+            asked = {**SETTINGS, "epochs": options.epochs, "seed": seed, "strategy": strategy}
+            is_there = StateFolder(folder).exists()
+            encoder = ContinualEncoder.open(folder) if is_there else ContinualEncoder.create(folder, **asked)
+            for week in range(encoder.num_steps, len(domains)):
+                drop = deliver(domains[week], options.out / f"drop-{strategy}-{seed}-{week}")
+                encoder.learn(drop, name=EMBEDDED_DOMAINS[week], progress=False)
+                shutil.rmtree(drop)
+            whole, *each = accuracies(encoder, domains)
+            print(f"{strategy}, {seed}: {whole:.1f} | {', '.join(f'{value:.1f}' for value in each)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
