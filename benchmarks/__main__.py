@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from benchmarks import evaluating, program, seeing, training
+from benchmarks import evaluating, predicting, program, seeing, training
 from benchmarks.timing import Row
 
 GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -19,6 +19,7 @@ GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
     "late-steps": training.late_steps,
     "two-ranks": training.two_ranks,
     "saving": training.saving,
+    "cost-model": predicting.cost_model,
     "start-up": program.start_up,
     "memory": program.memory,
     "folder-scan": program.folder_scan,

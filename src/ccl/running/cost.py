@@ -10,14 +10,15 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ccl.encoders import Encoder, make_encoder
+from ccl.evaluation import NUM_HEALTH_IMAGES
 from ccl.running.build import DEFAULT_STEPS, build_recipe, build_stream
 from ccl.settings import Settings
 from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES, VIEW_VARIANCE
 
-# Of sets too large to be counted for an estimate: images of a class, and classes.
+# Of sets too large to be counted for an estimate: images of a class to learn from and to test on, and classes.
 _IMAGES_PER_CLASS = {"cifar10": 5000.0, "cifar100": 500.0, "imagenet-sub": 1281.167, "imagenet-full": 1281.167}
+_TEST_IMAGES_PER_CLASS = {"cifar10": 1000, "cifar100": 100, "imagenet-sub": 50, "imagenet-full": 50}
 _NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet-sub": 100, "imagenet-full": 1000}
-_TEST_SHARE = 0.2  # test images for each training image, where nobody has counted them: as in CIFAR
 _FLOAT = 4  # bytes
 
 
@@ -44,26 +45,31 @@ class Cost:
         return self.operations / self.operations_per_image + reading
 
 
-def step_sizes(settings: Settings) -> tuple[list[int], list[int]]:
-    """Images and classes of each step: by the dataset's name where that tells them, else by loading the data."""
+def step_sizes(settings: Settings) -> tuple[list[int], list[int], int]:
+    """Images and classes of each step, and all test images: by the dataset's name if that tells, else by loading it."""
     known = _known_sizes(settings)
     if known is not None:
         return known
     stream = build_stream(settings)
-    return [len(step.indices) for step in stream.steps], [len(step.classes) for step in stream.steps]
+    num_tested = sum(len(part.test) for part in stream.probe_parts)
+    return [len(step.indices) for step in stream.steps], [len(step.classes) for step in stream.steps], num_tested
 
 
-def _known_sizes(settings: Settings) -> tuple[list[int], list[int]] | None:
+def _known_sizes(settings: Settings) -> tuple[list[int], list[int], int] | None:
     (name, *others), data = settings.dataset, settings.data
     if others or name not in _NUM_CLASSES or not (data.classes is None or isinstance(data.classes, int)):
         return None
     num_steps, num_classes = settings.steps or DEFAULT_STEPS, data.classes or _NUM_CLASSES[name]
     per_class = min(_IMAGES_PER_CLASS[name], data.images_per_class or math.inf)
-    return [round(num_classes * per_class / num_steps)] * num_steps, [round(num_classes / num_steps)] * num_steps
+    num_images, num_tested = round(num_classes * per_class / num_steps), num_classes * _TEST_IMAGES_PER_CLASS[name]
+    return [num_images] * num_steps, [round(num_classes / num_steps)] * num_steps, num_tested
 
 
-def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequence[int]) -> Cost:
-    """The cost of learning steps of so many images and classes; some images of each cluster are kept for later."""
+def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequence[int], num_tested: int) -> Cost:
+    """The cost of learning steps of so many images and classes; some images of each cluster are kept for later.
+
+    Without test images (`num_tested` 0) nothing is probed.
+    """
     strategy = STRATEGIES[settings.strategy]
     sizes = [sum(step_sizes)] if strategy.all_at_once else list(step_sizes)
     kept_each = [settings.memory.per_cluster * (settings.memory.clusters or count) for count in num_classes]
@@ -90,7 +96,7 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
         operations=operations,
         operations_per_image=of_present,
         forward_operations=forward,
-        num_read=_num_read(settings, sum(step_sizes), len(sizes)),
+        num_read=_num_read(settings, sum(step_sizes), num_tested, len(sizes)),
         parameters=parameters,
         network_bytes=kept_bytes + _FLOAT * parameters * 2,
         activation_bytes=_activations(settings, encoder) * settings.batch_size * _student_views(settings.objective),
@@ -99,9 +105,9 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
     )
 
 
-def _num_read(settings: Settings, num_images: int, num_arrivals: int) -> int:
-    probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after]
-    read = probes * round(num_images * (1 + _TEST_SHARE))
+def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals: int) -> int:
+    probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after] if num_tested else 0
+    read = probes * (num_images + num_tested + min(num_tested, NUM_HEALTH_IMAGES))
     method = settings.memory.selection or STRATEGIES[settings.strategy].selection
     if method == VIEW_VARIANCE and settings.memory.per_cluster:
         read += num_images * (1 + settings.memory.num_views)
