@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from benchmarks import clusters, evaluating, program, seeing, training
+from benchmarks import clusters, evaluating, predicting, program, seeing, training
 from benchmarks.timing import Row
 
 GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -20,6 +20,7 @@ GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
     "late-steps": training.late_steps,
     "two-ranks": training.two_ranks,
     "saving": training.saving,
+    "cost-model": predicting.cost_model,
     "start-up": program.start_up,
     "memory": program.memory,
     "folder-scan": program.folder_scan,

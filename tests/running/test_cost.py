@@ -10,7 +10,7 @@ from ccl.running.rates import ASSUMED_GPU_RATE, clock, in_words, measured_rate, 
 def test_images_are_counted_with_the_memory_of_earlier_steps() -> None:
     settings = load_settings("cifar100", ["strategy=simple_rehearsal", "epochs=2"])
     sizes = step_sizes(settings)
-    assert sizes == ([10_000] * 5, [20] * 5)
+    assert sizes == ([10_000] * 5, [20] * 5, 10_000)
     # 20 classes a step, 20 images kept of each: 400 more in each step
     assert estimate(settings, *sizes).num_images == 2 * (5 * 10_000 + 400 * (0 + 1 + 2 + 3 + 4))
     plain = load_settings("cifar100", ["strategy=finetuning", "epochs=2"])
@@ -34,7 +34,7 @@ def test_a_budget_bounds_the_memory_that_is_counted() -> None:
 def test_operations_follow_the_passes_of_each_strategy() -> None:
     def operations(*changes: str) -> float:
         settings = load_settings("cifar100-mini", ["epochs=1", "strategy=finetuning", *changes])
-        return estimate(settings, [1000, 1000], [5, 5]).operations
+        return estimate(settings, [1000, 1000], [5, 5], 0).operations
 
     one = forward_operations(load_settings("cifar100-mini"))
     assert operations() == 2000 * 4 * one
@@ -51,11 +51,11 @@ def test_operations_of_a_resnet_are_those_of_its_layers() -> None:
 
 
 def test_sizes_are_known_by_name_or_counted() -> None:
-    assert step_sizes(load_settings("cifar100-mini")) == ([2000] * 5, [4] * 5)
+    assert step_sizes(load_settings("cifar100-mini")) == ([2000] * 5, [4] * 5, 2000)
     assert sum(step_sizes(load_settings("imagenet-full"))[0]) == pytest.approx(1_281_167, rel=1e-4)
     few = ["dataset=digits,capitals", "batch_size=16", "data.images_per_class=7", "data.classes={digits: 3}"]
     counted = load_settings("demo", few)
-    assert step_sizes(counted) == ([21, 70], [3, 10])
+    assert step_sizes(counted) == ([21, 70], [3, 10], 13 * 40)
 
 
 def test_networks_are_counted_with_their_copies() -> None:
@@ -63,7 +63,7 @@ def test_networks_are_counted_with_their_copies() -> None:
     parameters = 11_168_832 + 512 * 512 + 512 + 512 * 128 + 128
 
     def cost(*changes: str) -> Cost:
-        return estimate(load_settings("cifar100", ["strategy=finetuning", *changes]), [10_000] * 5, [20] * 5)
+        return estimate(load_settings("cifar100", ["strategy=finetuning", *changes]), [10_000] * 5, [20] * 5, 10_000)
 
     plain, whole, simclr = cost(), cost("strategy=ccl"), cost("objective=simclr")
     assert plain.parameters == parameters
@@ -77,14 +77,15 @@ def test_networks_are_counted_with_their_copies() -> None:
 
 def test_reading_counts_probes_and_selection() -> None:
     plain = load_settings("cifar100", ["strategy=finetuning", "probe.after=never"])
-    assert estimate(plain, [100] * 5, [2] * 5).num_read == 0
+    assert estimate(plain, [100] * 5, [2] * 5, 3000).num_read == 0
     chosen = load_settings("cifar100", ["strategy=ccl", "probe.after=last"])
-    assert estimate(chosen, [100] * 5, [2] * 5).num_read == 500 * 7 + 2 * 600
+    assert estimate(chosen, [100] * 5, [2] * 5, 3000).num_read == 500 * 7 + 2 * (500 + 3000 + 2048)
+    assert estimate(chosen, [100] * 5, [2] * 5, 0).num_read == 500 * 7
     drawn = load_settings("cifar100", ["strategy=simple_rehearsal", "probe.after=never", "memory.clusters=estimate"])
-    assert estimate(drawn, [100] * 5, [2] * 5).num_read == 500
+    assert estimate(drawn, [100] * 5, [2] * 5, 0).num_read == 500
     budget = load_settings("cifar100", ["strategy=ccl", "probe.after=never", "memory.budget=9", "memory.per_cluster=0"])
-    assert estimate(budget, [100] * 5, [2] * 5).num_read == 500 * 7
-    cost = estimate(chosen, [100] * 5, [2] * 5)
+    assert estimate(budget, [100] * 5, [2] * 5, 0).num_read == 500 * 7
+    cost = estimate(chosen, [100] * 5, [2] * 5, 3000)
     assert cost.passes == pytest.approx(cost.operations / cost.operations_per_image + cost.num_read / 4)
 
 
@@ -96,7 +97,7 @@ def test_a_rate_is_measured_with_views_for_every_objective() -> None:
 
 def test_the_words() -> None:
     settings = load_settings("cifar100-mini", ["strategy=finetuning"])
-    cost = estimate(settings, [2000] * 5, [4] * 5)
+    cost = estimate(settings, [2000] * 5, [4] * 5, 2000)
     assert in_words([cost] * 2, None).startswith("2 runs, 2.0 million image passes, ")
     hours = cost.operations / ASSUMED_GPU_RATE
     assert f"about {clock(hours)} on one GPU" in in_words([cost], None)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ccl.cli.display import PlainDisplay
 from PIL import Image
 from rich.console import Console
 
@@ -17,6 +16,7 @@ from ccl.report.stamps import facts
 from ccl.running import run
 from ccl.running.build import Stream, build_stream
 from ccl.running.cost import step_sizes
+from ccl.running.display import PlainDisplay
 from ccl.running.protocol import worth_knowing
 
 SMALL = (

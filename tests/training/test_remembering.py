@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ccl.cli.display import PlainDisplay
 from rich.console import Console
 from tiny import learn, tiny_settings
 
@@ -13,6 +12,7 @@ from ccl.memory import estimate_num_clusters
 from ccl.memory.budget import in_turns
 from ccl.running import run
 from ccl.running.build import build_learner, build_selection, build_stream, build_viewer
+from ccl.running.display import PlainDisplay
 from ccl.training import Remembered, remember
 
 CPU = torch.device("cpu")

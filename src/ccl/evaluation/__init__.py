@@ -14,9 +14,10 @@ from ccl.evaluation.health import Health, alignment, effective_rank, is_collapse
 from ccl.evaluation.knn_probe import knn_accuracy, knn_predict
 from ccl.evaluation.linear_probe import LinearClassifier, fit
 from ccl.evaluation.paper_probe import fit_paper
-from ccl.evaluation.probe_stream import Embedded, ProbePart, embed_evenly, probe_stream
+from ccl.evaluation.probe_stream import NUM_HEALTH_IMAGES, Embedded, ProbePart, embed_evenly, probe_stream
 
 __all__ = [
+    "NUM_HEALTH_IMAGES",
     "AccuracyMatrix",
     "Drift",
     "Embedded",

@@ -14,6 +14,8 @@ from ccl.evaluation.health import Health
 from ccl.evaluation.knn_probe import knn_accuracy
 from ccl.evaluation.linear_probe import CACHED_PROTOCOL, fit
 
+NUM_HEALTH_IMAGES = 2048  # a sample only: embeddings cost a second forward pass
+
 
 @dataclass(frozen=True)
 class ProbePart:
@@ -30,7 +32,7 @@ def probe_stream(
     parts: Sequence[ProbePart],
     viewer: PlainViewer,
     batch_size: int = 512,
-    num_health_images: int = 2048,
+    num_health_images: int = NUM_HEALTH_IMAGES,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ProbeResult:
     """Fit a probe for each part and one for all classes, by the cached protocol; every image's features are read once.
@@ -60,7 +62,6 @@ def probe_stream(
     all_class = [probe.accuracy(rows, part.test_labels) for rows, part in zip(test, parts, strict=True)]
     total = sum(value * len(rows) for value, rows in zip(all_class, test, strict=True)) / sum(map(len, test))
     tick()
-    # A sample only: embeddings cost a second forward pass.
     health = Health.of(embed_evenly(encoder, parts, viewer, num_health_images, batch_size).rows)
     tick()
     neighbours = knn_accuracy(torch.cat(train), train_labels, torch.cat(test), test_labels)

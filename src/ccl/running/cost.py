@@ -10,15 +10,16 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ccl.encoders import Encoder, make_encoder
+from ccl.evaluation import NUM_HEALTH_IMAGES
 from ccl.running.build import build_recipe, build_selection, build_stream
 from ccl.running.cutting import cut
 from ccl.settings import Settings
 from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES, VIEW_VARIANCE
 
-# Of sets too large to be counted for an estimate: images of a class, and classes.
+# Of sets too large to be counted for an estimate: images of a class to learn from and to test on, and classes.
 _IMAGES_PER_CLASS = {"cifar10": 5000.0, "cifar100": 500.0, "imagenet-sub": 1281.167, "imagenet-full": 1281.167}
+_TEST_IMAGES_PER_CLASS = {"cifar10": 1000, "cifar100": 100, "imagenet-sub": 50, "imagenet-full": 50}
 _NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet-sub": 100, "imagenet-full": 1000}
-_TEST_SHARE = 0.2  # test images for each training image, where nobody has counted them: as in CIFAR
 _FLOAT = 4  # bytes
 
 
@@ -45,11 +46,16 @@ class Cost:
         return self.operations / self.operations_per_image + reading
 
 
-def step_sizes(settings: Settings) -> tuple[list[int], list[int]]:
-    """Images and classes of each step: by the dataset's name where that tells them, else by loading the data."""
+def step_sizes(settings: Settings) -> tuple[list[int], list[int], int]:
+    """Images and classes of each step, and all test images: by the dataset's name if that tells, else by loading it."""
     labels = _known_labels(settings)
-    steps = build_stream(settings).steps if labels is None else cut(settings, torch.arange(len(labels)), labels)
-    return [len(step.indices) for step in steps], [len(step.classes) for step in steps]
+    if labels is None:
+        stream = build_stream(settings)
+        steps, num_tested = stream.steps, sum(len(part.test) for part in stream.probe_parts)
+    else:
+        steps = cut(settings, torch.arange(len(labels)), labels)
+        num_tested = (int(labels.max()) + 1) * _TEST_IMAGES_PER_CLASS[settings.dataset[0]]
+    return [len(step.indices) for step in steps], [len(step.classes) for step in steps], num_tested
 
 
 def _known_labels(settings: Settings) -> Tensor | None:
@@ -64,8 +70,11 @@ def _known_labels(settings: Settings) -> Tensor | None:
     return torch.arange(num_images) * num_classes // num_images  # (N,)
 
 
-def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequence[int]) -> Cost:
-    """The cost of learning steps of so many images and classes; some images of each cluster are kept for later."""
+def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequence[int], num_tested: int) -> Cost:
+    """The cost of learning steps of so many images and classes; some images of each cluster are kept for later.
+
+    Without test images (`num_tested` 0) nothing is probed.
+    """
     strategy = STRATEGIES[settings.strategy]
     sizes = [sum(step_sizes)] if strategy.all_at_once else list(step_sizes)
     in_memory = _in_memory(settings, sizes, num_classes)
@@ -91,7 +100,7 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
         operations=operations,
         operations_per_image=of_present,
         forward_operations=forward,
-        num_read=_num_read(settings, sum(step_sizes), len(sizes)),
+        num_read=_num_read(settings, sum(step_sizes), num_tested, len(sizes)),
         parameters=parameters,
         network_bytes=kept_bytes + _FLOAT * parameters * 2,
         activation_bytes=_activations(settings, encoder) * settings.batch_size * _student_views(settings.objective),
@@ -119,9 +128,9 @@ def _bytes_of_pixels(settings: Settings) -> int:
     return 3 * (settings.data.resize or build_recipe(settings).size) ** 2
 
 
-def _num_read(settings: Settings, num_images: int, num_arrivals: int) -> int:
-    probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after]
-    read = probes * round(num_images * (1 + _TEST_SHARE))
+def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals: int) -> int:
+    probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after] if num_tested else 0
+    read = probes * (num_images + num_tested + min(num_tested, NUM_HEALTH_IMAGES))
     selection = build_selection(settings)
     if selection is not None and selection.asks_clusters:
         read += num_images * (settings.memory.clusters == "estimate" or selection.method == VIEW_VARIANCE)

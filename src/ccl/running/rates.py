@@ -1,7 +1,7 @@
 """How fast a machine is, measured here or assumed of a GPU, and what that makes of a run's cost in words."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -15,7 +15,7 @@ ASSUMED_GPU_RATE = 20e12
 _LEAST_FOR_GPU = 1e11  # operations of an update below which starting its kernels takes longer than their work
 
 
-def measured_rate(settings: Settings, seconds: float = 2.0) -> float:
+def measured_rate(settings: Settings, seconds: float = 2.0, now: Callable[[], float] = time.perf_counter) -> float:
     """Images a second that this machine's CPU learns from, views included, decoding of files not; takes seconds."""
     device = torch.device("cpu")
     learner, viewer = build_learner(settings, device), build_viewer(settings, device)
@@ -27,8 +27,8 @@ def measured_rate(settings: Settings, seconds: float = 2.0) -> float:
     learner.begin_step(0, source.ids, count)
     optimizer = torch.optim.SGD(learner.encoder.parameters(), 0.01, momentum=0.9)
     batches = torch.split(torch.arange(count), num_images)
-    started, done = time.perf_counter(), -1
-    while done < 1 or time.perf_counter() - started < seconds:
+    started, done = now(), -1
+    while done < 1 or now() - started < seconds:
         chosen = [batches[done % len(batches)]]
         (batch,) = viewer.batches(source, chosen, moment=(0, done), num_views=learner.objective.num_views)
         losses, lesson = learner.losses(batch, (0, 0))
@@ -38,8 +38,8 @@ def measured_rate(settings: Settings, seconds: float = 2.0) -> float:
         learner.after_update(lesson)
         done += 1
         if done == 0:  # the first update warms everything up
-            started = time.perf_counter()
-    return num_images * done / (time.perf_counter() - started)
+            started = now()
+    return num_images * done / (now() - started)
 
 
 def in_words(costs: Sequence[Cost], images_per_second: float | None) -> str:

@@ -27,11 +27,11 @@ from ccl.running.keeping import keep
 from ccl.running.occupancy import locked
 from ccl.running.probing import Prober
 from ccl.running.protocol import protocol, worth_knowing
-from ccl.running.resident import give_back, peak_memory
+from ccl.running.resident import peak_memory
 from ccl.running.saving import RunState, go_on, stamp
 from ccl.running.silence import SilentDisplay, SilentLog
 from ccl.settings import Settings
-from ccl.training import Moment, Observer, Progress, Remembered, learn_stream
+from ccl.training import Observer, Progress, Remembered, learn_stream
 from ccl.training.checkpoint import CheckpointStore
 from ccl.training.stopping import StopRequest
 
@@ -138,19 +138,13 @@ def _learn(
         write_bad_images(log.folder / "bad_images.csv", stream.dataset.skipped)
     display.run_begins(settings.strategy, len(stream.arrivals), settings.epochs)
     prober = Prober(settings, stream, learner.encoder, viewer, matrix, log, display)
-
-    def save(at: Progress, moment: Moment) -> None:
-        state.save(at, moment)
-        if moment == "phase":
-            give_back()
-
     progress = go_on(state, display)
     if progress is None:
         progress = Progress()
         log.begin()
         if settings.probe.after != "never":
             prober.probe(None)
-        save(progress, "phase")
+        state.save(progress, "phase")
     elif change := state.changed("epochs"):
         display.note(f"epochs changed from {change[0]} to {change[1]}: the steps from here on follow it")
         log.row("changed", epochs=change)
@@ -164,7 +158,7 @@ def _learn(
         observer=Both(log, display),
         after_step=prober.after_step,
         progress=progress,
-        save=save,
+        save=state.save,
     )
     keep(learner, stream, viewer, log.folder)
     viewer.close()

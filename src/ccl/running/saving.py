@@ -13,6 +13,7 @@ from ccl import ranks
 from ccl.errors import StoppedError, UserError
 from ccl.loading import dump_settings
 from ccl.report import RunLog
+from ccl.running.resident import give_back
 from ccl.running.silence import SilentLog
 from ccl.settings import Settings
 from ccl.training import Learner, Moment, Progress
@@ -72,6 +73,8 @@ class RunState:
         asked, is_due_at_first = ranks.largest(self.stop.signal_number or 0, int(is_due and ranks.is_first()))
         if asked or is_due_at_first:
             self._write(progress)
+        if moment == "phase":
+            give_back()
         # Selection and probe change nothing that is not written when they end: there a signal need not wait.
         self.stop.is_immediate = progress.phase != "train"
         if asked or is_due_at_first:  # a signal may have come while it was written
