@@ -22,7 +22,7 @@ def test_images_are_counted_with_the_memory_of_earlier_steps() -> None:
 def test_a_budget_bounds_the_memory_that_is_counted() -> None:
     def images(*changes: str) -> int:
         settings = load_settings("cifar100", ["strategy=simple_rehearsal", "epochs=1", *changes])
-        return estimate(settings, [10_000] * 4, [20] * 4).num_images - 40_000
+        return estimate(settings, [10_000] * 4, [20] * 4, 0).num_images - 40_000
 
     assert images("memory.clusters=estimate") == images() == 400 * (1 + 2 + 3)
     assert images("memory.clusters=7") == 140 * (1 + 2 + 3)
