@@ -22,12 +22,13 @@ from ccl.training import remember
 
 def probe() -> Iterator[Row]:
     """Seconds of the paper's protocol ÷ those of the cached one, and how far apart they are, on fresh networks."""
-    yield from _protocols("ConvNet", "encoder.backbone=convnet")
-    yield from _protocols("ResNet-18 w16", "encoder.backbone=resnet18", "encoder.width=16")
+    yield from _protocols("ConvNet", "encoder.backbone=convnet", "data.images_per_class=40")
+    large = ("encoder.backbone=resnet18", "encoder.width=64", "dataset=digits", "data.resize=32", "views.size=32")
+    yield from _protocols("ResNet-18 w64, 32 px", *large, "steps=1", "data.images_per_class=60")
 
 
 def _protocols(name: str, *words: str) -> Iterator[Row]:
-    settings = load_settings("demo", [*words, "data.images_per_class=40", "threads=1"])
+    settings = load_settings("demo", [*words, "threads=1"])
     stream, device = build_stream(settings), torch.device("cpu")
     learner, viewer = build_learner(settings, device), build_viewer(settings, device)
     parts = stream.probe_parts
