@@ -22,11 +22,12 @@ _DECIMALS = 9  # similarities that differ by less are equal: rounding must not c
 
 # Conventions of `Drift.verdict`. On one seed of the demo, for 200 images in the middle of the first step's clusters, a
 # step of CCL changed 20 to 25 % of their neighbours and took up to 3.8 points of agreement, a step of Finetuning 26 to
-# 44 % and up to 13.5 points.
+# 44 % and up to 13.5 points. Groups are those that the encoder before found, which favours it: over five drops of
+# CIFAR-100 agreement fell by up to 9.7 points in steps after which a probe of the old classes was better than before.
 FEWEST_ROWS = 10  # fewer images say nothing
 KEPT_OVERLAP = 0.5  # of the neighbours must stay
 LOST_OVERLAP = 0.2  # or more must stay where no groups can speak; chance alone leaves up to 0.1
-LOST_POINTS = 5.0  # of group agreement, in percentage points
+LOST_POINTS = 12.0  # of group agreement, in percentage points
 
 
 def neighbour_overlap(before: Tensor, after: Tensor, k: int = NUM_NEIGHBOURS) -> float:
