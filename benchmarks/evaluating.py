@@ -16,6 +16,7 @@ from ccl.memory import group, lowest_scores
 from ccl.running import run
 from ccl.running.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.running.probing import paper_accuracy
+from ccl.running.resident import peak_memory
 from ccl.running.silence import SilentDisplay
 from ccl.training import remember
 
@@ -73,14 +74,9 @@ def large_selection() -> Iterator[Row]:
     rows = torch.from_numpy((centres[rng.integers(100, size=128_000)] + rng.normal(size=(128_000, 128))).astype("f"))
     rows = torch.nn.functional.normalize(rows, dim=1)
     Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak counts from here, not from an earlier benchmark's
-    before, started = _peak_bytes(), time.perf_counter()
+    before, started = peak_memory(), time.perf_counter()
     lowest_scores(torch.rand(128_000), group(rows, 100, 0), 20)
     seconds = time.perf_counter() - started
-    added = (_peak_bytes() - before) / 1e9
+    added = (peak_memory() - before) / 1e9
     yield Row("selection of 128,000 × 100 clusters: seconds", seconds, 60.0, at_least=False)
     yield Row("selection of 128,000 × 100 clusters: memory added (GB)", added, 1.0, at_least=False)
-
-
-def _peak_bytes() -> int:
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])

@@ -42,15 +42,16 @@ def _peak(scratch: str) -> float:
 
 
 _SCAN = """
-import resource, sys, time
+import sys, time
 from pathlib import Path
 from ccl.data.folders import scan
+from ccl.running.resident import peak_memory
 
 started = time.perf_counter()
 found = scan(Path(sys.argv[1]))
 count = len(found.train) + (len(found.test) if found.test else 0)
 assert count == int(sys.argv[2]), count
-print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+print(time.perf_counter() - started, peak_memory() / 1e9)
 """
 
 
