@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from drops import Deliver
+from drops import Deliver, deliver_to
 
 from ccl.cli import main
 from ccl.data import load_dataset
@@ -121,12 +122,4 @@ def pictures() -> dict[str, list[bytes]]:
 @pytest.fixture
 def deliver(tmp_path: Path, pictures: dict[str, list[bytes]]) -> Deliver:
     """Makes a folder with some pictures of a domain."""
-
-    def make(name: str, domain: str = "symbols", first: int = 0, count: int = 30) -> Path:
-        folder = tmp_path / name
-        folder.mkdir(exist_ok=True)
-        for number, content in enumerate(pictures[domain][first : first + count], start=first):
-            (folder / f"{number:03d}.png").write_bytes(content)
-        return folder
-
-    return make
+    return partial(deliver_to, tmp_path, pictures)

@@ -23,6 +23,18 @@ TINY: dict[str, Any] = {
 
 Deliver = Callable[..., Path]
 
+
+def deliver_to(
+    place: Path, pictures: dict[str, list[bytes]], name: str, domain: str = "symbols", first: int = 0, count: int = 30
+) -> Path:
+    """A folder with some pictures of a domain."""
+    folder = place / name
+    folder.mkdir(exist_ok=True)
+    for number, content in enumerate(pictures[domain][first : first + count], start=first):
+        (folder / f"{number:03d}.png").write_bytes(content)
+    return folder
+
+
 _TIMES = {"created", "date", "seconds", "when"}
 
 
