@@ -113,6 +113,7 @@ def test_noise_gets_a_strong_penalty_and_separable_rows_a_weak_one() -> None:
     assert chosen_factor(rows, border) <= 0.03 + 1e-6
 
 
+@pytest.mark.slow
 def test_a_rough_solution_chooses_as_a_fine_one_would() -> None:
     features, labels = digits()
     centre, scale = moments(features[:900])

@@ -159,7 +159,7 @@ def test_r3_killed_ranks_and_restarts_change_no_bit(whole: Path, tmp_path: Path)
     assert fingerprint(folder) == fingerprint(whole)
 
 
-@pytest.mark.parametrize(("before", "afterwards"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("before", "afterwards"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
 def test_r4_another_number_of_ranks_goes_on_and_says_so(
     before: int, afterwards: int, whole: Path, tmp_path: Path
 ) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from ccl.running.proof import SMALL, fingerprint, finish, kill_and_resume, start
 
+pytestmark = pytest.mark.xdist_group("kills")  # one worker, so that the unbroken run is made once
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -60,7 +62,7 @@ def test_the_fingerprint_sees_a_single_changed_bit(whole: Path) -> None:
     assert any(name.startswith("optimizer/") for name in before)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_s1_a_signal_saves_and_leaves_in_time(whole: Path, tmp_path: Path, number: signal.Signals) -> None:
     folder, draw = tmp_path / "run", random.Random(int(number))
     for _ in range(2):
