@@ -53,7 +53,6 @@ def test_a_refused_version_is_told_and_leaves_by_exit_code_1(shell: Command, del
     state = tmp_path / "state"
     shell("learn", deliver("week-1"), "--into", state, *assignments(TINY))
     path = state / "state.json"
-    (state / "versions" / "00000001").is_dir()
     code, told, _ = shell("learn", deliver("week-2", "textures"), "--into", state, "--max-drop", "0")
     before, after = json.loads(path.read_text())["events"][-1]["health"]["group_agreement"]
     assert code == (1 if after < before else 0)
