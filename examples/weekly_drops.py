@@ -1,6 +1,6 @@
 """Five weeks of unlabelled images: each week's folder is learned and deleted; at the end one searches in all of them.
 
-python examples/weekly_drops.py DATA OUT [EPOCHS] [STRATEGY]   (DATA holds cifar-100-python; 20 minutes at 60 epochs)
+python examples/weekly_drops.py DATA OUT [EPOCHS] [STRATEGY]   (DATA holds cifar-100-python; an hour at 60 epochs)
 
 Leaves OUT/state (with its page, report.html), OUT/labelled and OUT/search.html. Broken off, the same line goes on.
 """

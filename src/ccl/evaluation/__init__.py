@@ -11,7 +11,7 @@ from ccl.evaluation.accuracy_matrix import AccuracyMatrix, ProbeResult
 from ccl.evaluation.continual_metrics import average_accuracy, forgetting, forward_transfer
 from ccl.evaluation.drift import Drift, Reading, centroid_drift, group_agreement, neighbour_overlap
 from ccl.evaluation.health import Health, alignment, effective_rank, is_collapsed, mean_cosine, uniformity
-from ccl.evaluation.knn_probe import knn_accuracy, knn_predict
+from ccl.evaluation.knn_probe import fair_voters, knn_accuracy, knn_predict
 from ccl.evaluation.linear_probe import LinearClassifier, fit
 from ccl.evaluation.paper_probe import fit_paper
 from ccl.evaluation.probe_stream import NUM_HEALTH_IMAGES, Embedded, ProbePart, embed_evenly, probe_stream
@@ -33,6 +33,7 @@ __all__ = [
     "embed_evenly",
     "evaluating",
     "extract",
+    "fair_voters",
     "fit",
     "fit_paper",
     "forgetting",

@@ -42,6 +42,11 @@ def knn_predict(
     return winners
 
 
+def fair_voters(num_rows: int, num_classes: int, most: int = 200) -> int:
+    """As many as a class has images, up to the usual 200: of a small set nearly all images would vote on each."""
+    return max(1, min(most, num_rows // num_classes))
+
+
 def knn_accuracy(
     train_features: Tensor,
     train_labels: Tensor,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ccl.data import Dataset
 from ccl.errors import UserError
-from ccl.evaluation import LinearClassifier, fit, knn_accuracy
+from ccl.evaluation import LinearClassifier, fair_voters, fit, knn_accuracy
 from ccl.evaluation.linear_probe import CACHED_PROTOCOL
 from ccl.state.description import fingerprint, refuse_other_encoder
 from ccl.state.folder import CLASSIFIERS
@@ -24,7 +24,6 @@ from ccl.state.frozen import FrozenEncoder
 from ccl.state.writing import check_target, replacing
 
 SUFFIX = ".safetensors"
-_MOST_NEIGHBOURS = 200
 _TENSORS = ("weights", "bias", "centre", "scale")
 
 Progress = Callable[[int, int], None]
@@ -85,8 +84,7 @@ def train(frozen: FrozenEncoder, dataset: Dataset, progress: Progress | None = N
     accuracy = None
     if dataset.test is not None and dataset.test_labels is not None:
         tested = frozen.features(dataset.test, _part(progress, len(rows), total))
-        # As many as a class has images: with the usual 200 of a small folder nearly all images vote on each.
-        voters = max(1, min(_MOST_NEIGHBOURS, len(rows) // len(linear.classes)))
+        voters = fair_voters(len(rows), len(linear.classes))
         accuracy = Accuracy(
             linear=linear.accuracy(tested, dataset.test_labels),
             knn=knn_accuracy(rows, dataset.train_labels, tested, dataset.test_labels, voters),

@@ -134,8 +134,7 @@ class ContinualEncoder:
         elif isinstance(images, np.ndarray | Tensor):
             yield _from_arrays(images)
         elif isinstance(images, Sequence):
-            is_paths = len(images) > 0 and all(isinstance(image, str | Path) for image in images)
-            yield _from_files(images) if is_paths else _from_arrays(images)
+            yield _from_files(images) if _are_paths(images) else _from_arrays(images)
         else:
             for part in chunked(self._unseen(images), chunk, minimum=FEWEST_IMAGES):
                 yield _from_arrays(part)
@@ -226,6 +225,10 @@ class ContinualEncoder:
         write_state_page(self._state)
 
 
+def _are_paths(images: Sequence[Any]) -> bool:
+    return len(images) > 0 and all(isinstance(image, str | Path) for image in images)
+
+
 def _from_files(paths: Sequence[Any]) -> Gather:
     return lambda workshop, progress: gather(paths, workshop, progress)
 
@@ -238,7 +241,7 @@ def _gathered(images: Images, workshop: Path) -> Gathered:
     """All of them as one; refuses what has unusable files, since rows would no longer match what was given."""
     if isinstance(images, str | Path):
         found = gather([images], workshop)
-    elif isinstance(images, Sequence) and len(images) and all(isinstance(image, str | Path) for image in images):
+    elif isinstance(images, Sequence) and _are_paths(images):
         found = gather(images, workshop)
     else:
         found = gather_arrays(images)

@@ -11,7 +11,7 @@ from ccl.data import Dataset, ImageSource, load_dataset
 from ccl.encoders import Encoder
 from ccl.encoders.reading import evaluating, extract
 from ccl.errors import UserError
-from ccl.evaluation import Reading, fit, knn_accuracy
+from ccl.evaluation import Reading, fair_voters, fit, knn_accuracy
 from ccl.memory import RehearsalMemory
 from ccl.views import Viewer
 
@@ -70,13 +70,14 @@ class Accuracy:
 
     @classmethod
     def of(cls, encoder: Encoder, viewer: Viewer, labelled: Dataset) -> Self:
-        """Read both parts once; the "cached" linear protocol, and 200 nearest neighbours."""
+        """Read both parts once; the "cached" linear protocol, and nearest neighbours, as `ccl probe` has them."""
         assert labelled.train_labels is not None
         assert labelled.test is not None
         assert labelled.test_labels is not None
         train, test = extract(encoder, labelled.train, viewer), extract(encoder, labelled.test, viewer)
         linear = fit(train, labelled.train_labels).accuracy(test, labelled.test_labels)
-        knn = knn_accuracy(train, labelled.train_labels, test, labelled.test_labels)
+        voters = fair_voters(len(train), len(labelled.class_names))
+        knn = knn_accuracy(train, labelled.train_labels, test, labelled.test_labels, voters)
         sizes = len(labelled.class_names), len(train), len(test)
         return cls(labelled.name, labelled.fingerprint, *sizes, linear, knn)
 
