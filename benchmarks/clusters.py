@@ -22,7 +22,7 @@ from ccl.encoders.reading import extract
 from ccl.folder import ENCODER, SETTINGS
 from ccl.loading import load_settings
 from ccl.memory import cluster_count, estimate_num_clusters, group
-from ccl.running.build import build_learner, build_stream, build_viewer
+from ccl.runs.build import build_learner, build_stream, build_viewer
 from ccl.seeding import generator
 
 Groupings = Mapping[int, Tensor]  # by the number of groups, without 1: (n,)

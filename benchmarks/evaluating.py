@@ -13,11 +13,11 @@ from ccl.encoders.reading import extract
 from ccl.evaluation import fit
 from ccl.loading import load_settings
 from ccl.memory import group, lowest_scores
-from ccl.running import run
-from ccl.running.build import build_learner, build_selection, build_stream, build_viewer
-from ccl.running.probing import paper_accuracy
-from ccl.running.resident import peak_memory
-from ccl.running.silence import SilentDisplay
+from ccl.runs import run
+from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
+from ccl.runs.probing import paper_accuracy
+from ccl.runs.process_memory import peak_memory
+from ccl.runs.silence import SilentDisplay
 from ccl.training import remember
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from ccl import ContinualEncoder
+from ccl.continual_encoder.folder import StateFolder
 from ccl.data import EMBEDDED_DOMAINS, Dataset, load_dataset
 from ccl.evaluation import fit
-from ccl.state.folder import StateFolder
 
 SETTINGS = {
     "threads": 1,

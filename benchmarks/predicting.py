@@ -7,10 +7,10 @@ from pathlib import Path
 
 from benchmarks.timing import Row
 from ccl.loading import load_settings
-from ccl.running import run
-from ccl.running.cost import estimate, step_sizes
-from ccl.running.rates import measured_rate
-from ccl.running.silence import SilentDisplay
+from ccl.runs import run
+from ccl.runs.cost import estimate, step_sizes
+from ccl.runs.rates import measured_rate
+from ccl.runs.silence import SilentDisplay
 
 _SMALL_RESNET = ("encoder.backbone=resnet18", "encoder.width=16", "data.images_per_class=40", "epochs=3")
 _LARGE_RESNET = (

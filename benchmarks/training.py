@@ -14,10 +14,10 @@ from ccl.data import chain, epoch_batches
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import load_settings
 from ccl.report import RunLog
-from ccl.running import run
-from ccl.running.build import build_learner, build_stream, build_viewer
-from ccl.running.saving import RunState
-from ccl.running.silence import SilentDisplay
+from ccl.runs import run
+from ccl.runs.build import build_learner, build_stream, build_viewer
+from ccl.runs.run_checkpoint import RunState
+from ccl.runs.silence import SilentDisplay
 from ccl.settings import Settings
 from ccl.training import Progress
 from ccl.training.checkpoint import CheckpointStore
@@ -84,11 +84,11 @@ def _later_epoch(strategy: str) -> Callable[[], None]:
         plain = learner.wants_plain(len(source))
         seen: ViewBatch
         for seen in viewer.batches(source, batches, moment=(1, 0), num_views=2, plain=plain):
-            losses, lesson = learner.losses(seen, (1, 0))
+            losses, context = learner.losses(seen, (1, 0))
             optimizer.zero_grad()
             torch.autograd.backward(learner.total(losses))
             optimizer.step()
-            learner.after_update(lesson)
+            learner.after_update(context)
 
     return epoch
 
@@ -122,11 +122,11 @@ def saving() -> Iterator[Row]:
 
     def update() -> None:
         for seen in viewer.batches(source, [torch.arange(64)], moment=(0, 0), num_views=2):
-            losses, lesson = learner.losses(seen, (0, 0))
+            losses, context = learner.losses(seen, (0, 0))
             optimizer.zero_grad()
             torch.autograd.backward(learner.total(losses))
             optimizer.step()
-            learner.after_update(lesson)
+            learner.after_update(context)
 
     with tempfile.TemporaryDirectory() as scratch:
         log = RunLog(Path(scratch), settings, {"steps": []})

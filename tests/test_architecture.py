@@ -27,8 +27,8 @@ LAYERS = [
     ["training"],
     ["evaluation"],
     ["report"],
-    ["running"],
-    ["state"],
+    ["runs"],
+    ["continual_encoder"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

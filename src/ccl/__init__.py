@@ -12,8 +12,8 @@ The pipeline, a folder each; imports point upstream only:
     training    when the parts act          the learner and the one loop
     evaluation  what it is worth            probes, the accuracy matrix, health
     report      what a run tells            tables, pictures, a page
-    running     one run                     from settings to a run folder, saved and resumed
-    state       an encoder that keeps up    fed with drops of images, versioned, used the same day
+    runs        one run, a grid of runs     from settings to a run folder, saved and resumed
+    continual_encoder  an encoder that keeps up: fed with drops of images, versioned, used the same day
 
 Letters in shape comments: N images of a batch, M of them old (or any other count), V views, D embedding dimensions,
 F features, K negatives or queue rows, C classes or channels, S the side of a view, H and W of an image, T steps.
@@ -23,9 +23,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ccl.state import ContinualEncoder as ContinualEncoder
+    from ccl.continual_encoder import ContinualEncoder as ContinualEncoder
 
 _MODULES = (
+    "continual_encoder",
     "data",
     "encoders",
     "evaluation",
@@ -34,7 +35,6 @@ _MODULES = (
     "objectives",
     "report",
     "retention",
-    "state",
     "training",
     "views",
 )
@@ -46,5 +46,5 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"ccl.{name}")
     if name == "ContinualEncoder":
-        return import_module("ccl.state").ContinualEncoder
+        return import_module("ccl.continual_encoder").ContinualEncoder
     raise AttributeError(f"module 'ccl' has no attribute {name!r}")

@@ -384,7 +384,7 @@ def test_the_number_of_threads_and_the_size_of_chunks_change_nothing(
     for num_threads, chunk in ((1, 2048), (7, 2048), (3, 10)):
         monkeypatch.setenv("CCL_CACHE", str(workshop / f"cache{num_threads}"))
         monkeypatch.setattr(os, "cpu_count", lambda num=num_threads: num)
-        monkeypatch.setattr("ccl.data.screening.CHUNK", chunk)
+        monkeypatch.setattr("ccl.data.validation.CHUNK", chunk)
         monkeypatch.setattr("ccl.data.gathering.CHUNK", chunk)
         gathered = gather(["."], workshop)
         outcomes.append((gathered.names, gathered.digests, gathered.skipped))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ccl.running.proof import fingerprint
+from ccl.runs.crash_test import fingerprint
 from ccl.training.checkpoint import CheckpointStore
 
 pytestmark = [pytest.mark.timeout(280), pytest.mark.xdist_group("distributed")]

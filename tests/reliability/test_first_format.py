@@ -8,8 +8,8 @@ import torch
 from rich.console import Console
 
 from ccl.report import read_run
-from ccl.running import run
-from ccl.running.display import PlainDisplay
+from ccl.runs import run
+from ccl.runs.display import PlainDisplay
 from ccl.training.checkpoint import CheckpointStore
 
 FIXTURE = Path(__file__).with_name("run_of_format_1")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ccl.running.proof import SMALL, fingerprint, finish, kill_and_resume, start
+from ccl.runs.crash_test import SMALL, fingerprint, finish, kill_and_resume, start
 
 pytestmark = pytest.mark.xdist_group("kills")  # one worker, so that the unbroken run is made once
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ccl.report import RunRecord
-from ccl.report.arms import make_arms
 from ccl.report.costs import costs
 from ccl.report.dossiers import dossiers, facts
+from ccl.report.run_groups import make_arms
 from ccl.report.tables import text
 
 Make = Callable[..., RunRecord]

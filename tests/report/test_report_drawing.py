@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from ccl.report import RunRecord, measures
-from ccl.report.arms import Arm, make_arms
 from ccl.report.drawing import short, to_png, to_svg
 from ccl.report.figures import accuracy_matrices, accuracy_over_stream, first_step_over_stream, losses
 from ccl.report.intervals import dots, forest, to_finetuning
 from ccl.report.maps import draw
+from ccl.report.run_groups import Arm, make_arms
 
 Make = Callable[..., RunRecord]
 

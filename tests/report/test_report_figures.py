@@ -10,7 +10,6 @@ import pytest
 from matplotlib.figure import Figure
 
 from ccl.report import RunRecord
-from ccl.report.arms import Arm, make_arms
 from ccl.report.drawing import STYLES, looks, to_svg
 from ccl.report.figures import (
     accuracy_matrices,
@@ -20,6 +19,7 @@ from ccl.report.figures import (
     losses,
     of_equal_steps,
 )
+from ccl.report.run_groups import Arm, make_arms
 from ccl.strategies import STRATEGIES
 
 Make = Callable[..., RunRecord]

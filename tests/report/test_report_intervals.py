@@ -8,8 +8,8 @@ import pytest
 from matplotlib.axes import Axes
 
 from ccl.report import RunRecord, measures
-from ccl.report.arms import make_arms
 from ccl.report.intervals import dots, forest, to_finetuning
+from ccl.report.run_groups import make_arms
 from ccl.report.summary import differences
 
 Make = Callable[..., RunRecord]

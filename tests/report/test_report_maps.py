@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ccl.report import RunRecord
-from ccl.report.arms import make_arms
 from ccl.report.maps import NEW_COLOUR, OLD_COLOUR, Cloud, draw, embedding_maps, mixing, plane, read_cloud
+from ccl.report.run_groups import make_arms
 
 Make = Callable[..., RunRecord]
 Keep = Callable[..., None]

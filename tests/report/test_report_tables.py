@@ -9,7 +9,7 @@ import pytest
 
 from ccl.errors import UserError
 from ccl.report import RunRecord
-from ccl.report.arms import make_arms
+from ccl.report.run_groups import make_arms
 from ccl.report.statistics import Estimate
 from ccl.report.summary import MEASURES, differences, every_run
 from ccl.report.summary import summary as summary_of_arms

@@ -15,8 +15,8 @@ from tracker_story import WHOLE, Open, learn, log_of, without_times
 from ccl.errors import StoppedError, UserError
 from ccl.folder import METRICS, SETTINGS
 from ccl.loading import load_settings
-from ccl.running import run
-from ccl.running.display import PlainDisplay, RichDisplay
+from ccl.runs import run
+from ccl.runs.display import PlainDisplay, RichDisplay
 from ccl.settings import differences
 
 
@@ -63,7 +63,7 @@ def test_a_failed_tracker_misses_nothing_once_the_run_goes_on(
     learn(log)
     state, writer.disk_is_full = log.state(), False
     assert writer.shown == {}
-    log_of(tmp_path, open_trackers("tensorboard")).go_on(state)
+    log_of(tmp_path, open_trackers("tensorboard")).resume(state)
     assert without_times(writer.shown) == WHOLE
 
 
@@ -91,7 +91,7 @@ def test_a_missing_package_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)  # Python's own way to say that it can't be imported
-    monkeypatch.setattr(sys.modules["ccl.running.run"], "build_device", lambda *_: pytest.fail("work was begun"))
+    monkeypatch.setattr(sys.modules["ccl.runs.run"], "build_device", lambda *_: pytest.fail("work was begun"))
     with pytest.raises(UserError) as caught:
         run(load_settings("demo", [f"trackers={name}"]), tmp_path / "run", PlainDisplay(Console(quiet=True)))
     assert f"pip install 'ccl[{name}]'" in str(caught.value)

@@ -73,7 +73,7 @@ def broken_off_and_gone_on_with(folder: Path, open_trackers: Open, name: str) ->
     log.step_begins(1, 8, 8, True)
     yield log
     log = log_of(folder, open_trackers(name))
-    log.go_on(before_probe)
+    log.resume(before_probe)
     probe(log, 1)
     log.step_begins(1, 8, 8, True)
     learn_epoch(log, 1, 0)
@@ -81,12 +81,12 @@ def broken_off_and_gone_on_with(folder: Path, open_trackers: Open, name: str) ->
     learn_epoch(log, 1, 1)
     yield log
     log = log_of(folder, [])
-    log.go_on(half_way)
+    log.resume(half_way)
     learn_epoch(log, 1, 1)
     before_last_probe = log.state()
     yield log
     log = log_of(folder, open_trackers(name))
-    log.go_on(before_last_probe)
+    log.resume(before_last_probe)
     probe(log, 2)
     log.status("complete")
     yield log

@@ -7,7 +7,7 @@ from torch import Tensor
 from ccl.encoders import make_encoder
 from ccl.losses import info_nce, similarity_distillation
 from ccl.objectives import Contrast
-from ccl.retention import ExtraSampleQueue, Lesson, TeacherDistillation
+from ccl.retention import BatchContext, ExtraSampleQueue, TeacherDistillation
 from ccl.views import ViewBatch
 
 
@@ -15,7 +15,7 @@ def unit(*shape: int, seed: int) -> Tensor:
     return F.normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=1)
 
 
-def lesson(is_old: list[bool], has_past: bool = True, both_ways: bool = False) -> Lesson:
+def context(is_old: list[bool], has_past: bool = True, both_ways: bool = False) -> BatchContext:
     old, count = torch.tensor(is_old), len(is_old)
     images = torch.randn(count, 3, 16, 16, generator=torch.Generator().manual_seed(3))
     plain = torch.randn(int(old.sum()), 3, 16, 16, generator=torch.Generator().manual_seed(4))
@@ -23,14 +23,14 @@ def lesson(is_old: list[bool], has_past: bool = True, both_ways: bool = False) -
     pairs = ((query, keys), (keys, query)) if both_ways else ((query, keys),)
     contrast = Contrast(torch.zeros(()), query, pairs, keys)
     batch = ViewBatch(torch.arange(count), 50 + torch.arange(count), (images,), plain)
-    return Lesson(batch, old, has_past, contrast, plain, unit(int(old.sum()), 8, seed=2).requires_grad_())
+    return BatchContext(batch, old, has_past, contrast, plain, unit(int(old.sum()), 8, seed=2).requires_grad_())
 
 
 # --- Extra sample queue
 
 
 def test_every_query_is_contrasted_against_the_queue() -> None:
-    part, seen = ExtraSampleQueue(5, 8, temperature=0.1), lesson([True, False, False])
+    part, seen = ExtraSampleQueue(5, 8, temperature=0.1), context([True, False, False])
     expected = info_nce(seen.contrast.query, seen.contrast.keys, part.queue.vectors, 0.1)
     loss = part.loss(seen)
     assert loss is not None
@@ -41,18 +41,18 @@ def test_every_query_is_contrasted_against_the_queue() -> None:
 
 
 def test_two_pairs_count_half_each() -> None:
-    part, seen = ExtraSampleQueue(5, 8, temperature=0.1), lesson([True, False, True], both_ways=True)
+    part, seen = ExtraSampleQueue(5, 8, temperature=0.1), context([True, False, True], both_ways=True)
     halves = [info_nce(query, key, part.queue.vectors, 0.1) for query, key in seen.contrast.pairs]
     assert torch.allclose(part.loss(seen), sum(halves) / 2)
 
 
 def test_the_queue_takes_old_keys_only_and_in_the_first_step_all() -> None:
-    part, seen = ExtraSampleQueue(4, 8, temperature=0.1), lesson([True, False, True, False])
+    part, seen = ExtraSampleQueue(4, 8, temperature=0.1), context([True, False, True, False])
     part.after_update(seen)
     assert part.queue.ids.tolist() == [50, 52, -1, -1]
     assert torch.equal(part.queue.vectors[:2], seen.contrast.keys[[0, 2]])
     fresh = ExtraSampleQueue(4, 8, temperature=0.1)
-    fresh.after_update(lesson([False] * 6, has_past=False))
+    fresh.after_update(context([False] * 6, has_past=False))
     assert sorted(fresh.queue.ids.tolist()) == [52, 53, 54, 55]  # the latest keys of step 1 are its first fill
 
 
@@ -66,7 +66,7 @@ def distillation(**options: str) -> tuple[TeacherDistillation, torch.nn.Module]:
 
 
 def test_the_loss_compares_plain_rows_with_view_columns_of_old_images() -> None:
-    (part, encoder), seen = distillation(), lesson([True, False, True, True])
+    (part, encoder), seen = distillation(), context([True, False, True, True])
     encoder.eval()
     taught = [encoder(images) for images in (seen.plain, seen.batch.views[0][seen.is_old])]
     student = (seen.student_plain, seen.contrast.query[seen.is_old])
@@ -80,7 +80,7 @@ def test_the_loss_compares_plain_rows_with_view_columns_of_old_images() -> None:
 
 
 def test_gradients_reach_the_old_rows_of_the_student_only() -> None:
-    (part, _), seen = distillation(), lesson([True, False, True, True])
+    (part, _), seen = distillation(), context([True, False, True, True])
     loss = part.loss(seen)
     assert loss is not None
     loss.backward()
@@ -92,8 +92,8 @@ def test_gradients_reach_the_old_rows_of_the_student_only() -> None:
 
 def test_fewer_than_two_old_images_have_nothing_to_say() -> None:
     part, _ = distillation()
-    assert part.loss(lesson([False, False])) is None
-    assert part.loss(lesson([True, False])) is None
+    assert part.loss(context([False, False])) is None
+    assert part.loss(context([True, False])) is None
 
 
 def test_the_teacher_restarts_with_a_step_and_follows_once_an_epoch() -> None:
@@ -107,7 +107,7 @@ def test_the_teacher_restarts_with_a_step_and_follows_once_an_epoch() -> None:
     before = taught["head.0.weight"].clone()
     with torch.no_grad():
         encoder.head[0].weight.add_(1.0)
-    part.after_update(lesson([True, True]))
+    part.after_update(context([True, True]))
     assert torch.equal(part.teacher.copy.state_dict()["head.0.weight"], before)
     part.end_epoch(encoder)
     assert torch.allclose(part.teacher.copy.state_dict()["head.0.weight"], before + 0.004, atol=1e-5)

@@ -12,7 +12,7 @@ from ccl import ranks
 from ccl.encoders.reading import extract
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
-from ccl.running.build import Stream, build_learner, build_stream, build_viewer
+from ccl.runs.build import Stream, build_learner, build_stream, build_viewer
 from ccl.strategies import STRATEGIES
 from ccl.views import ViewBatch
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from ccl.encoders.reading import extract
 from ccl.memory import group
-from ccl.retention import Lesson
-from ccl.running.build import build_learner, build_selection, build_stream, build_viewer
+from ccl.retention import BatchContext
+from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.training import Learner, NotFiniteError, Plan, remember
 
 CPU = torch.device("cpu")
@@ -27,10 +27,10 @@ def second_step(*assignments: str) -> tuple[Learner, list[int]]:
     (batch,) = build_viewer(settings, CPU).batches(
         source, [positions], moment=(1, 0), num_views=2, plain=learner.wants_plain(len(source))
     )
-    losses, lesson = learner.losses(batch, (1, 0))
+    losses, context = learner.losses(batch, (1, 0))
     assert set(losses) == {"contrast", "distillation", "extra_sample_queue"}
-    assert lesson.is_old.tolist() == [False] * 8 + [True] * 4
-    assert len(lesson.plain) == len(lesson.student_plain) == 4
+    assert context.is_old.tolist() == [False] * 8 + [True] * 4
+    assert len(context.plain) == len(context.student_plain) == 4
     return learner, sizes
 
 
@@ -159,12 +159,12 @@ class Diary(nn.Module):
     def begin_step(self, encoder: nn.Module) -> None:
         self.entries.append("begin_step")
 
-    def loss(self, lesson: Lesson) -> torch.Tensor:
+    def loss(self, context: BatchContext) -> torch.Tensor:
         self.entries.append("loss")
-        return lesson.contrast.loss * 0
+        return context.contrast.loss * 0
 
-    def after_update(self, lesson: Lesson) -> None:
-        self.entries.append(f"after_update {int(lesson.is_old.sum()) > 0}")
+    def after_update(self, context: BatchContext) -> None:
+        self.entries.append(f"after_update {int(context.is_old.sum()) > 0}")
 
     def end_epoch(self, encoder: nn.Module) -> None:
         self.entries.append("end_epoch")

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from ccl.encoders import make_encoder
 from ccl.errors import UserError
-from ccl.running import run
-from ccl.running.build import build_device, build_learner, build_stream
+from ccl.runs import run
+from ccl.runs.build import build_device, build_learner, build_stream
 from ccl.training import NotFiniteError, precision
 from ccl.training.precision import LossScaler, choose, trouble_with
 
@@ -90,10 +90,10 @@ def test_student_key_encoder_and_teacher_compute_in_it_and_losses_stay_in_float3
     losses = learner.losses
 
     def watched(*a: object) -> object:
-        found, lesson = losses(*a)  # type: ignore[arg-type]
+        found, context = losses(*a)  # type: ignore[arg-type]
         given.update(loss.dtype for loss in found.values())
-        given.update((lesson.contrast.query.dtype, lesson.contrast.keys.dtype))
-        return found, lesson
+        given.update((context.contrast.query.dtype, context.contrast.keys.dtype))
+        return found, context
 
     learner.losses = watched  # type: ignore[method-assign, assignment]
     learn(settings, learner=learner)

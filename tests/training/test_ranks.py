@@ -16,7 +16,7 @@ from tiny import tiny_settings
 
 from ccl import ranks
 from ccl.errors import UserError
-from ccl.running.build import build_device, build_learner, build_stream
+from ccl.runs.build import build_device, build_learner, build_stream
 from ccl.strategies import STRATEGIES
 
 Spread = Callable[[int], list[dict[str, Any]]]

@@ -16,15 +16,15 @@ from tiny import tiny_settings
 from torch import Tensor
 
 from ccl.errors import StoppedError, UserError
-from ccl.running import run
-from ccl.running.display import PlainDisplay
+from ccl.runs import run
+from ccl.runs.display import PlainDisplay
 from ccl.settings import Settings
 from ccl.strategies import STRATEGIES
 from ccl.training import Learner
 from ccl.training import loop as loop_module
 from ccl.training.checkpoint import CheckpointStore
 
-run_module = importlib.import_module("ccl.running.run")
+run_module = importlib.import_module("ccl.runs.run")
 OBJECTIVES = ("moco_v2", "simclr", "insdisc")
 
 

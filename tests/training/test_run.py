@@ -13,8 +13,8 @@ from ccl.encoders import Encoder
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.report import read_run
-from ccl.running import run
-from ccl.running.display import PlainDisplay
+from ccl.runs import run
+from ccl.runs.display import PlainDisplay
 
 FOLDER = (
     "epochs=1",

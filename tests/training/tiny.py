@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ccl.data import ImageSource
 from ccl.loading import load_settings
-from ccl.running.build import Stream, build_learner, build_plan, build_selection, build_stream, build_viewer
+from ccl.runs.build import Stream, build_learner, build_plan, build_selection, build_stream, build_viewer
 from ccl.settings import Settings
 from ccl.training import Learner, Remembered, learn_stream
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ccl.report.tables import Table
-    from ccl.running.cells import Cell
+    from ccl.runs.cells import Cell
 
 
 def compare(
@@ -69,7 +69,7 @@ def _cells(
     for name in wanted:  # a typo is told in a moment; the cells are made after torch, which takes seconds
         load_settings(preset, [*assignments, f"strategy={name}"])
 
-    from ccl.running.grid import make_cells
+    from ccl.runs.grid import make_cells
 
     return make_cells(
         preset,
@@ -95,7 +95,7 @@ def run_and_tell(
     from ccl.cli.grid_display import make_grid_display
     from ccl.report.outcome import write_outcome
     from ccl.report.tables import to_rich
-    from ccl.running.grid import num_cores, run_grid
+    from ccl.runs.grid import num_cores, run_grid
 
     outcome = run_grid(cells, out, jobs or num_cores(), make_grid_display(console, cells))
     if outcome.records:

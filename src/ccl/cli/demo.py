@@ -31,8 +31,8 @@ def demo(
     from ccl.report.outcome import make_tables
     from ccl.report.page import write_page
     from ccl.report.tables import to_rich
-    from ccl.running import run
-    from ccl.running.display import make_display
+    from ccl.runs import run
+    from ccl.runs.display import make_display
 
     display = make_display()
     records = [run(settings, out / name, display) for name, settings in runs.items()]

@@ -22,9 +22,9 @@ def encode(
     from rich.console import Console
 
     from ccl.cli.reading import gathered, note, read, tell_left_out
-    from ccl.state.description import description
-    from ccl.state.feature_files import check_features_target, write_features
-    from ccl.state.opening import frozen
+    from ccl.continual_encoder.description import description
+    from ccl.continual_encoder.feature_files import check_features_target, write_features
+    from ccl.continual_encoder.frozen_encoder import frozen
 
     check_features_target(out)
     console, encoder = Console(), frozen(state, version)

@@ -25,9 +25,9 @@ def export(
     from rich.console import Console
 
     from ccl.cli.reading import bar, gathered, note, tell_left_out
-    from ccl.state import exporting
-    from ccl.state.model_card import write_card
-    from ccl.state.opening import frozen
+    from ccl.continual_encoder import exporting
+    from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.continual_encoder.model_card import write_card
 
     exporting.check_export_target(out)
     console, encoder = Console(), frozen(state, version)

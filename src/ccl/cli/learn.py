@@ -30,19 +30,19 @@ def learn(
 
     Example: ccl learn week-1/ --into state && ccl learn week-2.zip --into state --probe labelled/ --max-drop 2
     """
+    from ccl.continual_encoder.default_settings import refuse_mistakes
     from ccl.loading import merged, parsed
-    from ccl.state.choosing import refuse_mistakes
 
     asked: dict[str, Any] = parsed(assignments)
     if memory is not None:
         asked = merged(asked, {"memory": {"budget": int(memory) if memory.isdecimal() else memory}})
     refuse_mistakes(asked)  # now: torch takes seconds
 
+    from ccl.continual_encoder import ContinualEncoder
+    from ccl.continual_encoder.folder import StateFolder
+    from ccl.continual_encoder.tables import health
     from ccl.report.tables import to_rich
-    from ccl.running.display import make_display
-    from ccl.state import ContinualEncoder
-    from ccl.state.folder import StateFolder
-    from ccl.state.tables import health
+    from ccl.runs.display import make_display
 
     display = make_display()
     outcomes = ContinualEncoder(StateFolder(into)).learn(

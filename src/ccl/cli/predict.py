@@ -26,8 +26,8 @@ def predict(
     from rich.console import Console
 
     from ccl.cli.reading import gathered, note, read, tell_left_out
-    from ccl.state import classifiers
-    from ccl.state.opening import frozen
+    from ccl.continual_encoder import classifiers
+    from ccl.continual_encoder.frozen_encoder import frozen
 
     classifiers.check_predictions_target(out)
     console, encoder = Console(), frozen(state, version)

@@ -24,10 +24,10 @@ def probe(
     from rich.console import Console
 
     from ccl.cli.reading import bar, note, tell_left_out
+    from ccl.continual_encoder.classifiers import check_classifier_target, default_path, save, train
+    from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.data import load_dataset
     from ccl.errors import UserError
-    from ccl.state.classifiers import check_classifier_target, default_path, save, train
-    from ccl.state.opening import frozen
 
     if not labelled.is_dir():
         raise UserError(f"there is no folder {labelled}")

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from ccl.continual_encoder import FrozenEncoder
 from ccl.data import BadImage, ImageSource, gather, write_bad_images
 from ccl.errors import UserError
-from ccl.state import FrozenEncoder
 
 if TYPE_CHECKING:
     from ccl.data import Gathered

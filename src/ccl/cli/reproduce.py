@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import typer
 
 if TYPE_CHECKING:
-    from ccl.running.cells import Cell
+    from ccl.runs.cells import Cell
 
 
 def reproduce(
@@ -53,7 +53,7 @@ def reproduce(
     from rich.console import Console
 
     from ccl.cli.compare import run_and_tell
-    from ccl.running.artefacts import choose, find, with_axes
+    from ccl.runs.artefacts import choose, find, with_axes
 
     which, grid = choose(artefact, cast(Literal["mini", "paper"], scale), stream or dataset)
     cells = with_axes(grid, columns, lengths).cells(assignments)
@@ -80,8 +80,8 @@ def _tell_cost(cells: "list[Cell]", out: Path, scale: str, yes: bool) -> None:
 
     from ccl.errors import UserError
     from ccl.folder import is_finished
-    from ccl.running.cost import estimate, step_sizes
-    from ccl.running.rates import in_words, measured_rate
+    from ccl.runs.cost import estimate, step_sizes
+    from ccl.runs.rates import in_words, measured_rate
 
     left = [cell for cell in cells if not is_finished(cell.settings, out / cell.name)]
     if not left:

@@ -50,16 +50,16 @@ def run(
         typer.echo(f"{out} holds this run already, complete; nothing to do")
         return
 
-    from ccl import ranks, running  # after the settings: a typo is told in a moment, torch takes seconds
+    from ccl import ranks, runs  # after the settings: a typo is told in a moment, torch takes seconds
     from ccl.report.outcome import make_tables
     from ccl.report.page import write_page
     from ccl.report.tables import to_rich
-    from ccl.running.build import build_device
-    from ccl.running.display import make_display
+    from ccl.runs.build import build_device
+    from ccl.runs.display import make_display
 
     ranks.start(build_device(settings).type)
     display = make_display()
-    record = running.run(settings, out, display)
+    record = runs.run(settings, out, display)
     is_first = ranks.is_first()
     ranks.stop()
     if not is_first:
@@ -74,9 +74,9 @@ def _tell_cost(settings: "Settings") -> None:
     """The estimate for these settings, with a rate measured on this machine unless a GPU would do the work."""
     import torch
 
-    from ccl.running.build import build_device
-    from ccl.running.cost import estimate, step_sizes
-    from ccl.running.rates import measured_rate, sheet
+    from ccl.runs.build import build_device
+    from ccl.runs.cost import estimate, step_sizes
+    from ccl.runs.rates import measured_rate, sheet
 
     device = build_device(settings)
     cost = estimate(settings, *step_sizes(settings))

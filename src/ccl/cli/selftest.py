@@ -17,7 +17,7 @@ def selftest(
 
     Example: ccl selftest --kills 20
     """
-    from ccl.running.proof import SMALL, fingerprint, finish, kill_and_resume, start
+    from ccl.runs.crash_test import SMALL, fingerprint, finish, kill_and_resume, start
 
     with tempfile.TemporaryDirectory(prefix="ccl-selftest-") as scratch:
         whole, broken = Path(scratch) / "whole", Path(scratch) / "broken"

@@ -15,8 +15,8 @@ def status(
 
     Example: ccl status state
     """
+    from ccl.continual_encoder.folder import StateFolder
     from ccl.folder import read_status
-    from ccl.state.folder import StateFolder
 
     folder = StateFolder(state)
     ledger = folder.ledger()
@@ -31,8 +31,8 @@ def status(
 
     from rich.console import Console
 
+    from ccl.continual_encoder.tables import health, history
     from ccl.report.tables import to_rich
-    from ccl.state.tables import health, history
 
     console = Console()
     if not about:
@@ -63,7 +63,7 @@ def rollback(
 
     Example: ccl rollback state --to 3
     """
-    from ccl.state import ContinualEncoder
+    from ccl.continual_encoder import ContinualEncoder
 
     typer.echo(f"version {ContinualEncoder.open(state).rollback(to)} counts again")
 
@@ -76,7 +76,7 @@ def pin(
 
     Example: ccl pin state 3
     """
-    from ccl.state import ContinualEncoder
+    from ccl.continual_encoder import ContinualEncoder
 
     ContinualEncoder.open(state).pin(version)
     typer.echo("nothing is pinned: the current version is used" if version is None else f"version {version} is pinned")

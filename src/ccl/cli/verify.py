@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from ccl.state.folder import StateFolder
+    from ccl.continual_encoder.folder import StateFolder
 
 
 def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or a state.")) -> None:
@@ -19,11 +19,11 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or a 
 
     Example: ccl verify runs/ccl
     """
+    from ccl.continual_encoder.folder import StateFolder
     from ccl.data import BadImageError
     from ccl.data.decoding import decode
     from ccl.folder import CHECKPOINTS
     from ccl.report import read_run
-    from ccl.state.folder import StateFolder
     from ccl.training.checkpoint import CheckpointStore
 
     if (state := StateFolder(folder)).exists():

@@ -11,7 +11,6 @@ from ccl.data.dataset import BadImage, Dataset
 from ccl.data.datasets import DATASET_NAMES, EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
 from ccl.data.gathering import Gathered, Unseen, gather, gather_arrays
-from ccl.data.screening import write_bad_images
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.data.streams import (
     Step,
@@ -25,6 +24,7 @@ from ccl.data.streams import (
     of_classes,
     task_free,
 )
+from ccl.data.validation import write_bad_images
 
 __all__ = [
     "DATASET_NAMES",

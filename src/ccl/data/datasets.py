@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ccl.data.dataset import Classes, Dataset, Progress, joined, narrowed, numbered, taken_fingerprint
-from ccl.data.screening import screened
+from ccl.data.validation import screened
 from ccl.errors import UserError, did_you_mean
 
 EMBEDDED_DOMAINS = ("digits", "capitals", "greek", "symbols", "textures")

@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 
 from ccl.data.dataset import BadImage, Progress, with_ids
+from ccl.data.decode_cache import Verdicts, cache_folder
 from ccl.data.digests import file_digest
 from ccl.data.finding import Findings
-from ccl.data.piles import Pile, each
-from ccl.data.screening import CHUNK, judged, sorted_out, threads
+from ccl.data.in_memory import Pile, each
 from ccl.data.sources import FileSource, ImageSource
-from ccl.data.verdicts import Verdicts, cache_folder
+from ccl.data.validation import CHUNK, judged, sorted_out, threads
 from ccl.errors import UserError
 
 

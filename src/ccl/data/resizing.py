@@ -9,8 +9,8 @@ from torch import Tensor
 
 from ccl.data.dataset import Dataset, Progress
 from ccl.data.decoding import BadImageError
-from ccl.data.screening import Screened, each_part, look_through
 from ccl.data.sources import ArraySource, ImageSource
+from ccl.data.validation import Screened, each_part, look_through
 
 _CHUNK = 2048
 

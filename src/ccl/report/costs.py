@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ccl.report import measures
-from ccl.report.arms import Arm, Measure
+from ccl.report.run_groups import Arm, Measure
 from ccl.report.statistics import estimate
 from ccl.report.tables import Cell, Table
 

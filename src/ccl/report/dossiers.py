@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ccl.loading import dump_settings
-from ccl.report.arms import Arm
 from ccl.report.run_folder import RunRecord
+from ccl.report.run_groups import Arm
 from ccl.report.tables import Table
 
 Facts = dict[str, str]

@@ -15,7 +15,7 @@ import matplotlib
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from ccl.report.arms import Arm
+from ccl.report.run_groups import Arm
 
 INK = "#010203"  # stands for the page's text colour; no other colour here is this one
 GREY = "#8a8a8a"

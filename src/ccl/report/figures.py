@@ -14,9 +14,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from ccl.evaluation import AccuracyMatrix
-from ccl.report.arms import Arm
 from ccl.report.drawing import GREY, INK, Look, drawing, looks, short
 from ccl.report.run_folder import RunRecord
+from ccl.report.run_groups import Arm
 from ccl.report.statistics import Estimate, estimate
 from ccl.report.summary import RANDOM_TITLE, random_accuracy
 

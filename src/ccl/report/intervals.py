@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ccl.report.arms import Arm, Measure
 from ccl.report.drawing import GREY, INK, STYLES, drawing, short
+from ccl.report.run_groups import Arm, Measure
 from ccl.report.statistics import Difference, Estimate, estimate
 from ccl.report.summary import Comparison, comparisons
 from ccl.report.tables import interval

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ccl.folder import EMBEDDINGS
-from ccl.report.arms import Arm, flat
 from ccl.report.drawing import drawing
+from ccl.report.run_groups import Arm, flat
 from ccl.report.statistics import Estimate, estimate
 
 OLD_COLOUR, NEW_COLOUR = "#2b83ba", "#f07818"  # the paper's figure: old data blue, new data orange

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ccl.report.arms import make_arms
 from ccl.report.page import write_page
 from ccl.report.run_folder import RunRecord
+from ccl.report.run_groups import make_arms
 from ccl.report.summary import differences, every_run, summary
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
 

@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 
 from ccl.folder import put
 from ccl.report import figures, measures
-from ccl.report.against import accuracy_against, varied_number
-from ccl.report.arms import Arm, flat, make_arms
 from ccl.report.costs import costs
 from ccl.report.dossiers import dossiers
 from ccl.report.drawing import to_svg
@@ -20,6 +18,8 @@ from ccl.report.html import render
 from ccl.report.intervals import dots, forest, to_finetuning
 from ccl.report.maps import embedding_maps
 from ccl.report.run_folder import RunRecord
+from ccl.report.run_groups import Arm, flat, make_arms
+from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table
 
 # Sections in their order, and what they are called.

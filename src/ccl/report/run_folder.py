@@ -16,7 +16,7 @@ from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS, put
 from ccl.loading import dump_settings, load_settings
 from ccl.report.trackers import Tracker
 from ccl.settings import Settings
-from ccl.training.remembering import Remembered
+from ccl.training.exemplars import Remembered
 
 
 class RunLog:
@@ -40,7 +40,7 @@ class RunLog:
         self._tick()
         return {"bytes": metrics.stat().st_size if metrics.exists() else 0, "epoch": asdict(self._epoch)}
 
-    def go_on(self, state: Mapping[str, Any]) -> None:
+    def resume(self, state: Mapping[str, Any]) -> None:
         """Cut off the rows that were written after the checkpoint, tell trackers the rest, and take up its sums."""
         with (self.folder / METRICS).open("ab") as file:
             file.truncate(int(state["bytes"]))

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ccl.report.arms import Arm, varied_settings
 from ccl.report.run_folder import RunRecord
+from ccl.report.run_groups import Arm, varied_settings
 
 # Facts of the data and the measurement that must agree for numbers to answer one question. What settings say is told
 # by the names of the arms; seeds, machines and versions are listed.

@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import TypeVar
 
 from ccl.report import measures
-from ccl.report.arms import Arm, Measure
 from ccl.report.run_folder import RunRecord
+from ccl.report.run_groups import Arm, Measure
 from ccl.report.stamps import facts, note
 from ccl.report.statistics import Difference, Share, estimate, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval

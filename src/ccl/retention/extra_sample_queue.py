@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ccl import ranks
 from ccl.losses import info_nce
 from ccl.memory import FeatureQueue
-from ccl.retention.lesson import Lesson
+from ccl.retention.retention import BatchContext
 
 
 class ExtraSampleQueue(nn.Module):
@@ -31,19 +31,19 @@ class ExtraSampleQueue(nn.Module):
     def begin_step(self, encoder: nn.Module) -> None:
         """The queue goes on."""
 
-    def loss(self, lesson: Lesson) -> Tensor | None:
+    def loss(self, context: BatchContext) -> Tensor | None:
         negatives = self.queue.vectors  # (K, D)
-        ignore = self.queue.same_image(lesson.batch.ids) if self.mask_same_image else None  # (N, K)
-        pairs = lesson.contrast.pairs
+        ignore = self.queue.same_image(context.batch.ids) if self.mask_same_image else None  # (N, K)
+        pairs = context.contrast.pairs
         losses = [info_nce(query, key, negatives, self.temperature, ignore) for query, key in pairs]
         return torch.stack(losses).mean()
 
-    def after_update(self, lesson: Lesson) -> None:
+    def after_update(self, context: BatchContext) -> None:
         # In the first step every image will soon be old: its latest keys are the queue's first fill.
-        chosen = lesson.is_old if lesson.has_past else torch.ones_like(lesson.is_old)
+        chosen = context.is_old if context.has_past else torch.ones_like(context.is_old)
         at = ranks.places(len(chosen))[chosen]
-        keys = lesson.contrast.keys[chosen.to(lesson.contrast.keys.device)]
-        self.queue.push(ranks.gather(keys, at), ranks.gather(lesson.batch.ids[chosen], at))
+        keys = context.contrast.keys[chosen.to(context.contrast.keys.device)]
+        self.queue.push(ranks.gather(keys, at), ranks.gather(context.batch.ids[chosen], at))
 
     def end_epoch(self, encoder: nn.Module) -> None:
         """Nothing follows."""

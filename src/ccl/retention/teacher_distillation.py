@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ccl import ranks
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import similarity_distillation
-from ccl.retention.lesson import Lesson
+from ccl.retention.retention import BatchContext
 
 
 class TeacherDistillation(nn.Module):
@@ -43,24 +43,24 @@ class TeacherDistillation(nn.Module):
     def begin_step(self, encoder: nn.Module) -> None:
         self.teacher.reset(encoder)
 
-    def loss(self, lesson: Lesson) -> Tensor | None:
-        at = ranks.places(len(lesson.is_old))[lesson.is_old]  # (M,)
+    def loss(self, context: BatchContext) -> Tensor | None:
+        at = ranks.places(len(context.is_old))[context.is_old]  # (M,)
         num_old = len(ranks.gather(at, at))  # of all ranks
         if num_old < 2:  # the similarities of one image to itself alone are always 1
             return None
-        is_old = lesson.is_old.to(lesson.plain.device)
-        old_views = lesson.batch.views[0][is_old]  # (M, 3, S, S)
-        taught_plain, taught_view = self.teacher(torch.cat([lesson.plain, old_views])).chunk(2)  # (M, D) each
-        student_view = lesson.contrast.query[is_old]  # (M, D): already computed for the contrast
+        is_old = context.is_old.to(context.plain.device)
+        old_views = context.batch.views[0][is_old]  # (M, 3, S, S)
+        taught_plain, taught_view = self.teacher(torch.cat([context.plain, old_views])).chunk(2)  # (M, D) each
+        student_view = context.contrast.query[is_old]  # (M, D): already computed for the contrast
         # Similarities are those of the whole batch's old images: each rank computes the loss of all of them.
-        student = ranks.gather_with_gradient(lesson.student_plain, at), ranks.gather_with_gradient(student_view, at)
+        student = ranks.gather_with_gradient(context.student_plain, at), ranks.gather_with_gradient(student_view, at)
         taught = ranks.gather(taught_plain, at), ranks.gather(taught_view, at)
         if self.rows == "view":
             student, taught = student[::-1], taught[::-1]
         loss = similarity_distillation(*student, *taught, self.student_temperature, self.teacher_temperature)
         return loss * num_old if self.reduction == "sum" else loss
 
-    def after_update(self, lesson: Lesson) -> None:
+    def after_update(self, context: BatchContext) -> None:
         """The teacher moves once an epoch."""
 
     def end_epoch(self, encoder: nn.Module) -> None:

@@ -10,7 +10,7 @@ from ccl.encoders import Encoder
 from ccl.encoders.split_batch_norm import placed
 from ccl.memory import RehearsalMemory
 from ccl.objectives import Contrast, Objective
-from ccl.retention import Lesson, Retention
+from ccl.retention import BatchContext, Retention
 from ccl.training.precision import LossScaler
 from ccl.views import ViewBatch
 
@@ -65,17 +65,17 @@ class Learner(nn.Module):
         wanted = {part.plain_images for part in self.parts} if self.has_past else set()
         return "batch" if "batch" in wanted else "old" if "old" in wanted else "none"
 
-    def losses(self, batch: ViewBatch, moment: tuple[int, int]) -> tuple[dict[str, Tensor], Lesson]:
+    def losses(self, batch: ViewBatch, moment: tuple[int, int]) -> tuple[dict[str, Tensor], BatchContext]:
         """Each term's loss by its name, unweighted, and what `after_update` needs; moment is (step, epoch)."""
         is_old = batch.positions >= self.num_new  # (N,)
         student, plain, student_plain = self._embed(batch, is_old)
         contrast: Contrast = self.objective.contrast(student, batch, moment)
-        lesson = Lesson(batch, is_old, self.has_past, contrast, plain, student_plain)
+        context = BatchContext(batch, is_old, self.has_past, contrast, plain, student_plain)
         losses = {CONTRAST: contrast.loss}
         if self.has_past:
-            found = {part.name: part.loss(lesson) for part in self.parts}
+            found = {part.name: part.loss(context) for part in self.parts}
             losses |= {name: loss for name, loss in found.items() if loss is not None}
-        return losses, lesson
+        return losses, context
 
     def _embed(self, batch: ViewBatch, is_old: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
         """The student's embeddings of the views it must see, the plain old images, and their embeddings."""
@@ -99,7 +99,7 @@ class Learner(nn.Module):
         weights = self.weights if self.has_past else {CONTRAST: 1.0}
         return torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
 
-    def agree(self) -> None:
+    def sync_gradients(self) -> None:
         """Average gradients over ranks, and batch norm's running statistics, which each rank has of its own groups."""
         if ranks.size() == 1:
             return
@@ -107,11 +107,11 @@ class Learner(nn.Module):
         statistics = [buffer for name, buffer in self.named_buffers() if name.endswith(("running_mean", "running_var"))]
         ranks.average([*gradients, *statistics])
 
-    def after_update(self, lesson: Lesson) -> None:
+    def after_update(self, context: BatchContext) -> None:
         """The student has moved: copies follow, queues take their keys."""
-        self.objective.after_update(self.encoder, lesson.contrast, lesson.batch.ids)
+        self.objective.after_update(self.encoder, context.contrast, context.batch.ids)
         for part in self.parts:
-            part.after_update(lesson)
+            part.after_update(context)
 
     def end_epoch(self) -> None:
         """An epoch has ended."""

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from ccl import ranks
 from ccl.data import ImageSource, chain, epoch_batches
+from ccl.training.exemplars import Remembered, Selection, remember
 from ccl.training.learner import Learner
 from ccl.training.optimizer import Plan
 from ccl.training.progress import Progress
-from ccl.training.remembering import Remembered, Selection, remember
 from ccl.views import Viewer
 
 Moment = Literal["update", "epoch", "phase"]  # after a batch; after an epoch; after training, selection or probe
@@ -120,17 +120,17 @@ def _learn_epoch(
         num_views=learner.objective.num_views,
         plain=learner.wants_plain(len(images)),
     ):
-        losses, lesson = learner.losses(batch, here)  # L_contrast, L_ESQ, L_kd
+        losses, context = learner.losses(batch, here)  # L_contrast, L_ESQ, L_kd
         total = learner.total(losses)
         values = finite(losses, *here, batch.ids)
         optimizer.zero_grad(set_to_none=True)
         scaler = learner.scaler  # float16 only
         torch.autograd.backward(scaler.scaled(total) if scaler else total)
-        learner.agree()
+        learner.sync_gradients()
         if scaler is None or scaler.unscale(optimizer):
             refuse_bad_gradients(learner.encoder, *here, batch.ids)
             optimizer.step()
-        learner.after_update(lesson)  # θ_k follows θ_q; Q and ESQ take their keys
+        learner.after_update(context)  # θ_k follows θ_q; Q and ESQ take their keys
         at.batch += 1
         observer.updated(*here, values, ranks.size() * len(batch.ids), at.batch / len(batches))
         save(at, "update")

@@ -1,0 +1,18 @@
+"""An encoder that keeps up: a folder that is fed with drops of unlabelled images and used the same day."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder as ContinualEncoder
+    from ccl.continual_encoder.frozen_encoder import FrozenEncoder as FrozenEncoder
+
+_HOMES = {"ContinualEncoder": "continual_encoder", "FrozenEncoder": "frozen_encoder"}
+__all__ = ["ContinualEncoder", "FrozenEncoder"]
+
+
+def __getattr__(name: str) -> Any:
+    """On first use, so that settings can be checked without torch."""
+    if name in _HOMES:
+        return getattr(import_module(f"ccl.continual_encoder.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'ccl.continual_encoder' has no attribute {name!r}")

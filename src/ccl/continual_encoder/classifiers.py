@@ -1,0 +1,204 @@
+"""Classifiers on a version's features: fitted on a labelled folder, kept in a file, asked about new images."""
+
+import csv
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from ccl.continual_encoder.description import fingerprint, refuse_other_encoder
+from ccl.continual_encoder.folder import CLASSIFIERS
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder
+from ccl.continual_encoder.writing import check_target, replacing
+from ccl.data import Dataset
+from ccl.errors import UserError
+from ccl.evaluation import LinearClassifier, fair_voters, fit, knn_accuracy
+from ccl.evaluation.linear_probe import CACHED_PROTOCOL
+
+SUFFIX = ".safetensors"
+_TENSORS = ("weights", "bias", "centre", "scale")
+
+Progress = Callable[[int, int], None]
+Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+class Accuracy(BaseModel):
+    """On images that took no part in the fitting, in percent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    linear: Percent
+    knn: Percent
+    num_neighbours: Annotated[int, Field(ge=1)]  # that vote
+    num_images: Annotated[int, Field(ge=1)]
+
+
+class About(BaseModel):
+    """What a classifier's file says of it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    classes: tuple[str, ...]  # row c of the weights stands for classes[c]
+    version: int
+    fingerprint: str  # of the encoder
+    num_features: int
+    num_images: int  # fitted on
+    protocol: str
+    accuracy: Accuracy | None  # None where no images were left to test on
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """Logits from features, and what they mean."""
+
+    linear: LinearClassifier
+    about: About
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable class of an image, and its softmax probability."""
+
+    name: str
+    confidence: float
+
+
+def train(frozen: FrozenEncoder, dataset: Dataset, progress: Progress | None = None) -> Classifier:
+    """Fit the training part and measure on the test part, which takes no part in it."""
+    if dataset.train_labels is None:
+        raise UserError(f"{dataset.name} has no labels: put the images of each class in a folder of the class's name")
+    total = len(dataset.train) + (0 if dataset.test is None else len(dataset.test))
+    rows = frozen.features(dataset.train, _part(progress, 0, total))
+    linear = fit(rows, dataset.train_labels)
+    if len(linear.classes) < 2:
+        raise UserError(f"{dataset.name} has one class only; a classifier needs two")
+    accuracy = None
+    if dataset.test is not None and dataset.test_labels is not None:
+        tested = frozen.features(dataset.test, _part(progress, len(rows), total))
+        voters = fair_voters(len(rows), len(linear.classes))
+        accuracy = Accuracy(
+            linear=linear.accuracy(tested, dataset.test_labels),
+            knn=knn_accuracy(rows, dataset.train_labels, tested, dataset.test_labels, voters),
+            num_neighbours=voters,
+            num_images=len(tested),
+        )
+    about = About(
+        classes=tuple(dataset.class_names[label] for label in linear.classes.tolist()),
+        version=frozen.version,
+        fingerprint=fingerprint(frozen),
+        num_features=rows.shape[1],
+        num_images=len(rows),
+        protocol=CACHED_PROTOCOL,
+        accuracy=accuracy,
+    )
+    return Classifier(linear, about)
+
+
+def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
+    return None if progress is None else partial(_shifted, progress, before, total)
+
+
+def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> None:
+    progress(before + done, total)
+
+
+def check_fits(frozen: FrozenEncoder, classifier: Classifier, any_version: bool = False) -> None:
+    """Refuse a classifier that was fitted on another encoder's features, or another version's unless `any_version`."""
+    about, num_features = classifier.about, frozen.encoder.num_features
+    if not any_version:
+        advice = f"fit it again with ccl probe, or use --version {about.version}, or insist with --any-version"
+        refuse_other_encoder(frozen, about.model_dump(), "the classifier", advice)
+    if num_features != about.num_features:
+        raise UserError(f"the classifier reads {about.num_features} features, and this encoder gives {num_features}")
+
+
+def predict(frozen: FrozenEncoder, classifier: Classifier, rows: Tensor, any_version: bool = False) -> list[Prediction]:
+    """A prediction for each row (N, F) of this encoder's features, if the classifier fits."""
+    check_fits(frozen, classifier, any_version)
+    confidence, best = classifier.linear.logits(rows).softmax(dim=1).max(dim=1)  # (N,), (N,)
+    classes = classifier.about.classes
+    return [Prediction(classes[c], share) for c, share in zip(best.tolist(), confidence.tolist(), strict=True)]
+
+
+def check_predictions_target(path: Path) -> None:
+    """Refuse, before any image is read, a file that could not be written."""
+    check_target(path, [".csv"], "a table of predictions")
+
+
+def write_predictions(path: Path, names: Sequence[str], predictions: Sequence[Prediction]) -> None:
+    """A CSV table of path, class and confidence, UTF-8 whatever bytes the file names hold."""
+    check_predictions_target(path)
+    with (
+        replacing(path) as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        # Text is quoted, because Python before 3.13 leaves a lone carriage return bare.
+        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        writer.writerow(["path", "class", "confidence"])
+        for name, prediction in zip(names, predictions, strict=True):
+            writer.writerow([name, prediction.name, round(prediction.confidence, 6)])
+
+
+def check_classifier_target(path: Path) -> None:
+    """Refuse, before any image is read, a file that could not be written."""
+    check_target(path, [SUFFIX], "a classifier")
+
+
+def save(classifier: Classifier, path: Path) -> None:
+    """Write it as safetensors, what it says of itself in the metadata."""
+    check_classifier_target(path)
+    tensors = {name: getattr(classifier.linear, name).contiguous() for name in _TENSORS}
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(to_bytes(tensors, {"ccl": classifier.about.model_dump_json()}))
+
+
+def load(path: Path) -> Classifier:
+    """A classifier as `save` writes it; anything else is refused, and no code in it runs."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = About.model_validate_json((file.metadata() or {}).get("ccl", ""), strict=True)
+            if sorted(file.keys()) != sorted(_TENSORS):
+                raise ValueError(f"it holds {', '.join(sorted(file.keys()))[:80]}, not {', '.join(_TENSORS)}")
+            weights, bias, centre, scale = (file.get_tensor(name).clone() for name in _TENSORS)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "its metadata"
+        raise UserError(f"{path} is no classifier by ccl probe: {where}: {first['msg']}") from error
+    except Exception as error:  # safetensors raises many kinds for broken files
+        why = " ".join(str(error).split())[:160]
+        raise UserError(f"{path} is no classifier by ccl probe: {why}") from error
+    num_classes, num_features = len(about.classes), about.num_features
+    shapes = [(num_classes, num_features), (num_classes,), (num_features,), (num_features,)]
+    for tensor, shape in zip((weights, bias, centre, scale), shapes, strict=True):
+        if tensor.dtype != torch.float32 or tensor.shape != shape or not torch.isfinite(tensor).all():
+            raise UserError(f"{path} is no classifier by ccl probe: a tensor is {tensor.dtype} {tuple(tensor.shape)}")
+    if num_classes < 2 or not bool((scale > 0).all()):
+        raise UserError(f"{path} is no classifier by ccl probe: no classes, or features of no scale")
+    return Classifier(LinearClassifier(weights, bias, centre, scale, torch.arange(num_classes)), about)
+
+
+def default_path(state: Path, labelled: Path, version: int) -> Path:
+    """Where the classifier of a labelled folder goes if nobody says."""
+    return state / CLASSIFIERS / f"{labelled.resolve().name or 'classes'}-v{version}{SUFFIX}"
+
+
+def newest(state: Path, frozen: FrozenEncoder) -> Path:
+    """The file of the state's youngest classifier for this version."""
+    own = fingerprint(frozen)
+    paths = sorted((state / CLASSIFIERS).glob(f"[!.]*{SUFFIX}"), key=os.path.getmtime, reverse=True)
+    for path in paths:
+        if load(path).about.fingerprint == own:
+            return path
+    others = f", only for others ({', '.join(path.name for path in paths[:5])})" if paths else ""
+    raise UserError(
+        f"{state} has no classifier for version {frozen.version}{others}; make one: ccl probe {state} LABELLED"
+    )

@@ -1,0 +1,224 @@
+"""The backbone as a file for other programs, read back and compared with the original before it gets its name."""
+
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from ccl.continual_encoder.description import description
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder
+from ccl.continual_encoder.writing import check_target, replacing, require
+from ccl.data import ImageSource, chain, load_dataset
+from ccl.encoders import make_backbone
+from ccl.encoders.reading import evaluating
+from ccl.errors import UserError
+from ccl.settings import EncoderSettings
+
+MOST_IMAGES = 32  # that a file is compared on
+TOLERANCE = 1e-4  # of the largest feature
+ABOUT = "ccl"  # what the description is called in a file's metadata
+
+Reader = Callable[[Tensor], Tensor]  # images (N, 3, S, S) to features (N, F), by what stands in a file
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written, and how far its features are from the encoder's own."""
+
+    path: Path
+    format: str
+    max_difference: float | None  # of any feature of any image; None where nothing could run the file
+    num_images: int  # compared
+
+    @property
+    def checked(self) -> str:
+        """The difference in words."""
+        if self.max_difference is None:
+            return "not compared with the original: onnxruntime is missing (pip install 'ccl[onnx]')"
+        compared = f"{self.num_images} image{'s' if self.num_images > 1 else ''}"
+        return f"its features at most {self.max_difference:.1e} from the original's on {compared}"
+
+
+class Format(NamedTuple):
+    """One way of writing a backbone (given the shape of its images), and of reading it back."""
+
+    name: str
+    write: Callable[[nn.Module, Tensor, dict[str, Any], Path], None]
+    read: Callable[[Path], Reader | None]
+
+
+def check_export_target(path: Path) -> None:
+    """Refuse, before any work, a file that could not be written."""
+    check_target(path, FORMATS, "an encoder")
+    if path.suffix == ".onnx":
+        require(["onnx", "onnxscript"], "onnx", "an .onnx file")
+
+
+def export(frozen: FrozenEncoder, path: Path, images: ImageSource | None = None) -> Exported:
+    """Write the backbone in the format that the suffix says; a file that gives other features is not left behind.
+
+    Compared are up to `MOST_IMAGES` of the images, at even distances; None: of the pictures that ccl draws itself.
+    """
+    check_export_target(path)
+    form = FORMATS[path.suffix]
+    backbone = plain_backbone(frozen)
+    views = _views(frozen, _some(_drawn() if images is None else images))  # (N, 3, S, S)
+    original = _original(frozen)
+    largest = float(original(views).abs().max())
+    with replacing(path) as unfinished:
+        form.write(backbone, torch.zeros_like(views[:1].expand(2, -1, -1, -1)), description(frozen), unfinished)
+        read = form.read(unfinished)
+        difference = None if read is None else _difference(read, original, views)
+        if difference is not None and not difference <= TOLERANCE * largest:
+            raise ArithmeticError(
+                f"{path} is not written: its features differ by up to {difference:.2g} from the encoder's own, "
+                f"which reach {largest:.2g}"
+            )
+    return Exported(path, form.name, difference, 0 if difference is None else len(views))
+
+
+def plain_backbone(frozen: FrozenEncoder) -> nn.Module:
+    """The backbone on the CPU with plain batch norm, in evaluation mode: the same function, no part of ours in it."""
+    tensors = {name: tensor.detach().cpu().clone() for name, tensor in frozen.encoder.backbone.state_dict().items()}
+    return _filled(frozen.architecture, tensors)
+
+
+def load_backbone(path: Path) -> nn.Module:
+    """The backbone in a .safetensors file that `export` wrote, ready to evaluate; no code in the file runs."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})[ABOUT])
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
+        return _filled(EncoderSettings.model_validate(about["architecture"]), tensors)
+    except Exception as error:  # safetensors raises many kinds for broken files
+        why = " ".join(str(error).split())[:160]
+        raise UserError(f"{path} is no backbone by ccl export: {why}") from error
+
+
+def _filled(architecture: EncoderSettings, tensors: dict[str, Tensor]) -> nn.Module:
+    with torch.device("meta"):  # no memory before names and shapes are known to fit
+        backbone = make_backbone(architecture.backbone, architecture.stem, architecture.width)
+    backbone.load_state_dict(tensors, assign=True)
+    return backbone.eval().requires_grad_(False)
+
+
+def _some(images: ImageSource) -> ImageSource:
+    if not len(images):
+        raise UserError("there are no images to compare the exported encoder on")
+    return images.subset(torch.linspace(0, len(images) - 1, min(MOST_IMAGES, len(images))).long())
+
+
+def _drawn() -> ImageSource:
+    return chain([load_dataset(name).train for name in ("symbols", "textures")])
+
+
+def _views(frozen: FrozenEncoder, images: ImageSource) -> Tensor:
+    return torch.cat(list(frozen.viewer.plain_batches(frozen.sized(images), MOST_IMAGES))).cpu()  # (N, 3, S, S)
+
+
+def _original(frozen: FrozenEncoder) -> Reader:
+    """The encoder's own features in float32 on the CPU, whatever it computes in elsewhere."""
+    encoder = deepcopy(frozen.encoder).cpu()
+    encoder.compute_in(torch.float32)
+
+    def read(views: Tensor) -> Tensor:
+        with evaluating(encoder):
+            return encoder.features(views)  # (N, F)
+
+    return read
+
+
+def _difference(read: Reader, original: Reader, views: Tensor) -> float:
+    """The largest over all images at once and over the first alone: batches of any size must work."""
+    differences = []
+    for batch in (views, views[:1]):
+        with torch.no_grad():
+            found, expected = read(batch), original(batch)
+        if found.shape != expected.shape:
+            return float("nan")
+        differences.append((found - expected).abs().max())
+    return float(torch.stack(differences).max())  # nan where one is
+
+
+def _write_safetensors(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:
+    tensors = {name: tensor.contiguous() for name, tensor in backbone.state_dict().items()}
+    path.write_bytes(
+        to_bytes(tensors, {"format": "pt", ABOUT: json.dumps(about)})
+    )  # save_file makes it the owner's alone
+
+
+def _write_pt2(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:
+    program = torch.export.export(backbone, (example,), dynamic_shapes=_any_batch())
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # names files of this machine
+    torch.export.save(program, path, extra_files={f"{ABOUT}.json": json.dumps(about)})
+
+
+def _read_pt2(path: Path) -> Reader:
+    return cast(Reader, torch.export.load(path).module())
+
+
+def _write_onnx(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:
+    with _quiet():
+        program = torch.onnx.export(
+            backbone,
+            (example,),
+            dynamo=True,
+            dynamic_shapes=_any_batch(),
+            input_names=["images"],
+            output_names=["features"],
+            external_data=False,
+            verbose=False,
+        )
+    assert program is not None
+    for node in program.model.graph:
+        node.metadata_props.clear()  # names files of this machine
+    program.model.metadata_props[ABOUT] = json.dumps(about)
+    program.save(path, external_data=False)
+
+
+def _read_onnx(path: Path) -> Reader | None:
+    import onnx
+
+    onnx.checker.check_model(path)
+    try:
+        import onnxruntime
+    except Exception:  # a broken installation raises anything
+        return None
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda images: torch.from_numpy(session.run(["features"], {"images": images.numpy()})[0])
+
+
+def _any_batch() -> tuple[dict[int, Any]]:
+    return ({0: torch.export.Dim("batch")},)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the exporter says of packages that nobody here needs."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+FORMATS = {
+    ".safetensors": Format("safetensors", _write_safetensors, load_backbone),
+    ".pt2": Format("torch.export", _write_pt2, _read_pt2),
+    ".onnx": Format("ONNX", _write_onnx, _read_onnx),
+}

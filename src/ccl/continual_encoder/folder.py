@@ -1,0 +1,149 @@
+"""A state folder: its files, which version counts, and what happened to it.
+
+    state.json       which version is current, which is pinned, and every event: replaced whole, so one truth at a time
+    settings.yaml    what it learns with; absent until the first images are known
+    versions/N/      the learner with its memory after a drop, verified before use (`CheckpointStore`)
+    seen/N.bin       16 bytes for each image of the drop that made version N: no image is learned twice
+    steps/N/         the metric rows of that drop, and the files that were no images
+    learning/        the drop under way, and its checkpoints
+
+A version counts from the moment `state.json` names it. What a kill leaves before that is redone or swept away.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ccl.errors import UserError
+from ccl.folder import SETTINGS, put
+from ccl.loading import dump_settings, load_settings
+from ccl.memory import RehearsalMemory
+from ccl.runs.folder_lock import Kind
+from ccl.runs.run_checkpoint import by_part
+from ccl.settings import Settings
+from ccl.training.checkpoint import Checkpoint, CheckpointStore
+
+FORMAT = 1
+LEDGER, VERSIONS, SEEN, STEPS, LEARNING = "state.json", "versions", "seen", "steps", "learning"
+CLASSIFIERS, PAGE = "classifiers", "report.html"
+DIGEST = 16  # bytes
+STATE = Kind("state", "--into", LEDGER, LEARNING)
+
+
+@dataclass
+class Ledger:
+    """What `state.json` holds."""
+
+    created: float = field(default_factory=time.time)
+    current: int = 0  # the version that counts; 0 before the first
+    latest: int = 0  # the highest number ever given
+    pinned: int | None = None  # the version that is used, whatever is learned meanwhile
+    asked: dict[str, Any] = field(default_factory=dict)  # settings asked for before the first images were known
+    events: list[dict[str, Any]] = field(default_factory=list)  # the oldest first; `kind` and `when` in each
+
+    def tell(self, kind: str, **about: Any) -> None:
+        """Append an event."""
+        self.events.append({"kind": kind, "when": time.time(), **about})
+
+
+class StateFolder:
+    """The files of one state; whoever writes holds the lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.versions = CheckpointStore(path / VERSIONS, keep=None)
+
+    @property
+    def learning(self) -> Path:
+        return self.path / LEARNING
+
+    def exists(self) -> bool:
+        return (self.path / LEDGER).is_file()
+
+    def ledger(self) -> Ledger:
+        """Raises UserError in one line where there is no state, or one that this ccl can't read."""
+        if not self.exists():
+            raise UserError(
+                f"{self.path} is no state: it has no {LEDGER}; `ccl learn IMAGES --into {self.path}` makes one"
+            )
+        try:
+            content = json.loads((self.path / LEDGER).read_text(encoding="utf-8"))
+            if content.pop("format") > FORMAT:
+                raise UserError(f"{self.path} was made by a newer ccl; update ccl to use it")
+            return Ledger(**content)
+        except UserError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{self.path / LEDGER} can't be read: {type(error).__name__}: {error}") from None
+
+    def write(self, ledger: Ledger) -> None:
+        """From here on this is what counts."""
+        put(self.path / LEDGER, json.dumps({"format": FORMAT, **asdict(ledger)}, indent=1))
+
+    def settings(self) -> Settings | None:
+        """None before the first drop."""
+        path = self.path / SETTINGS
+        return load_settings(str(path)) if path.is_file() else None
+
+    def write_settings(self, settings: Settings) -> None:
+        put(self.path / SETTINGS, dump_settings(settings))
+
+    def version(self, number: int | None = None) -> Checkpoint:
+        """The version asked for; else the pinned one, else the current one."""
+        ledger = self.ledger()
+        if ledger.current == 0:
+            raise UserError(f"{self.path} has learned nothing yet; `ccl learn IMAGES --into {self.path}`")
+        wanted = number or ledger.pinned or ledger.current
+        if wanted not in self.numbers(ledger):
+            raise UserError(f"{self.path} has no version {wanted}; there are {self.listed(ledger)}")
+        return self.versions.load(wanted)
+
+    def memory_of(self, number: int) -> RehearsalMemory:
+        """The images that a version remembers."""
+        memory = RehearsalMemory()
+        memory.load_state_dict(by_part(self.versions.load(number).tensors)["memory"])
+        return memory
+
+    def numbers(self, ledger: Ledger) -> list[int]:
+        """The versions that are still there."""
+        return [number for number in self.versions.numbers() if number <= ledger.latest]
+
+    def listed(self, ledger: Ledger) -> str:
+        return ", ".join(map(str, self.numbers(ledger))) or "none"
+
+    def sweep(self, ledger: Ledger) -> None:
+        """Away with what killed processes left: half versions, and whole ones that never came to count."""
+        self.versions.clean()
+        for number in self.versions.numbers():
+            if number > ledger.latest:
+                self.versions.remove(number)
+
+    def prune(self, ledger: Ledger, keep: int) -> None:
+        """Keep the last so many versions, and any that counts or is pinned."""
+        numbers = self.numbers(ledger)
+        for number in numbers[:-keep]:
+            if number not in (ledger.current, ledger.pinned):
+                self.versions.remove(number)
+
+    def remember_seen(self, number: int, digests: Sequence[bytes]) -> None:
+        (self.path / SEEN).mkdir(exist_ok=True)
+        put(self.path / SEEN / f"{number:08d}.bin", b"".join(digests))
+
+    def seen(self, numbers: Sequence[int]) -> set[bytes]:
+        """The digests of all images that these versions' drops brought."""
+        found: set[bytes] = set()
+        for number in numbers:
+            try:
+                content = (self.path / SEEN / f"{number:08d}.bin").read_bytes()
+            except OSError as error:
+                raise UserError(f"{self.path / SEEN} lacks what version {number} has seen: {error.strerror}") from None
+            found.update(content[start : start + DIGEST] for start in range(0, len(content), DIGEST))
+        return found
+
+    def forget_learning(self) -> None:
+        """The drop under way was finished, or is given up."""
+        shutil.rmtree(self.learning, ignore_errors=True)

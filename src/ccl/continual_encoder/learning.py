@@ -1,0 +1,307 @@
+"""One drop into a state: gathered, learned as the next step of its stream, judged, promoted or refused.
+
+The same call again goes on where it was broken off, to the same bits; the images are not needed afterwards.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, overload
+
+import torch
+
+from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, choose
+from ccl.continual_encoder.folder import STATE, STEPS, Ledger, StateFolder
+from ccl.continual_encoder.health import load_labelled
+from ccl.continual_encoder.pending_drop import UNPACKED, Claim, fingerprint, forget_stale, is_begun, mark_refused
+from ccl.continual_encoder.promotion import judged, lost_too_much
+from ccl.data import BadImage, ImageSource, write_bad_images
+from ccl.data.dataset import with_ids
+from ccl.data.gathering import Gathered, Unseen
+from ccl.data.resizing import squared
+from ccl.errors import StoppedError, UserError
+from ccl.folder import CHECKPOINTS, METRICS, put
+from ccl.loading import merged
+from ccl.report import RunLog
+from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
+from ccl.runs.folder_lock import locked
+from ccl.runs.protocol import code_hash
+from ccl.runs.run import Both, Display
+from ccl.runs.run_checkpoint import RunState, by_part, resume, stamp
+from ccl.settings import Settings
+from ccl.training import Learner, Progress, learn_stream
+from ccl.training.checkpoint import Checkpoint, CheckpointStore
+from ccl.training.stopping import StopRequest
+from ccl.views import Viewer
+
+BAD_IMAGES = "bad_images.csv"
+KEEP_VERSIONS = 5
+_SAMPLE = 64  # images whose size stands for all
+
+Item = TypeVar("Item")
+# From the folder in which archives may be unpacked, and who shows progress, to the images.
+Gather = Callable[[Path, Callable[[int, int], None]], Gathered]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a drop is taken in."""
+
+    name: str = "images"  # what people call it
+    asked: Mapping[str, Any] | None = None  # settings
+    probe: Path | None = None  # a labelled folder to measure accuracy on
+    max_drop: float | None = None  # points that may be lost; None: any
+    restart: bool = False  # forget an unfinished drop
+    keep_versions: int = KEEP_VERSIONS
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a drop."""
+
+    kind: Literal["learned", "known", "refused"]
+    version: int  # the one that counts now; 0 for none
+    told: str  # in a line
+    step: Mapping[str, Any]  # what the state remembers of the drop, as JSON values; empty for "known"
+
+
+class OnlyStep(Sequence[Item]):
+    """A stream of which only this step is there: the past is gone, the future not yet come."""
+
+    def __init__(self, step: int, item: Item) -> None:
+        self._step, self._item = step, item
+
+    def __len__(self) -> int:
+        return self._step + 1
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+        if index != self._step:
+            raise LookupError(f"only step {self._step} is there, not {index}")
+        return self._item
+
+
+def learn(state: StateFolder, gather: Gather, display: Display, options: Options) -> Outcome:
+    """Take a drop in, or go on with it."""
+    with ExitStack() as held, StopRequest() as stop:
+        held.enter_context(locked(state.path, STATE))
+        ledger = state.ledger() if state.exists() else Ledger()
+        state.sweep(ledger)
+        forget_stale(state, ledger)
+        try:
+            return _Drop(state, ledger, display, options, stop).learn(gather)
+        finally:
+            display.run_ends()
+            if not is_begun(state):  # nothing was begun: leave no trace
+                state.forget_learning()
+
+
+class _Drop:
+    """The work on one drop, in the order of its methods."""
+
+    def __init__(
+        self, state: StateFolder, ledger: Ledger, display: Display, options: Options, stop: StopRequest
+    ) -> None:
+        self.state, self.ledger, self.display, self.options, self.stop = state, ledger, display, options, stop
+        self.parent = state.versions.load(ledger.current) if ledger.current else None
+        self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
+        self.step = len(self.past["steps"])
+
+    def learn(self, gather: Gather) -> Outcome:
+        gathered = gather(self.state.learning / UNPACKED, self.display.loading)
+        self.display.run_ends()  # the bar of the gathering
+        for line in gathered.notes:
+            self.display.note(line)
+        new = gathered.without(self.state.seen(self.past["seen"]).__contains__)
+        self._tell_repeats(new)
+        if not len(new.source):
+            known = f"all {new.num_known:,} images were learned before; nothing to do"
+            return Outcome("known", self.ledger.current, known, {})
+        if len(new.source) < FEWEST_IMAGES:
+            raise UserError(
+                f"{len(new.source)} new images are too few to learn from (at least {FEWEST_IMAGES}); "
+                "keep them and give them together with the next"
+            )
+        settings = self._settings(new)
+        labelled = load_labelled(self.options.probe, settings.data.resize) if self.options.probe else None
+        claim = Claim(self.options.name, fingerprint(new), self.ledger.current, len(new.source))
+        claim.stake(self.state, self.ledger, settings, self.options.restart, self.display)
+        if gathered.skipped:
+            self._tell_bad(gathered.skipped)
+        images = self._shown(new, settings)
+        device = build_device(settings)
+        learner, viewer = build_learner(settings, device), build_viewer(settings, device)
+        try:
+            self._train(settings, learner, viewer, images, claim.fingerprint)
+            step = self._about(new, learner) | judged(
+                self.state, settings, self.parent, learner, viewer, images, labelled, self.past["steps"]
+            )
+        finally:
+            viewer.close()
+        if self.parent is not None and (reason := lost_too_much(step, self.options.max_drop)):
+            return self._refuse(step, reason)
+        return self._promote(settings, learner, new, step)
+
+    def _tell_repeats(self, new: Unseen) -> None:
+        told = [f"{new.num_known:,} were learned before"] if new.num_known else []
+        told += [f"{new.num_repeated:,} are there twice"] if new.num_repeated else []
+        if told and len(new.source):
+            self.display.note(f"{len(new.source):,} new images ({' and '.join(told)}, by content: left out)")
+
+    def _tell_bad(self, bad: Sequence[BadImage]) -> None:
+        write_bad_images(self.state.learning / BAD_IMAGES, bad)
+        kept = self.state.path / STEPS / f"{self.ledger.latest + 1:08d}" / BAD_IMAGES
+        self.display.note(f"{len(bad)} files are no usable images and left out, e.g. {bad[0]}; all in {kept}")
+
+    def _settings(self, new: Unseen) -> Settings:
+        """Those of the state, or chosen for its first images."""
+        before, asked = self.state.settings(), self.options.asked or {}
+        goes_on = is_begun(self.state) and not self.options.restart
+        if before is not None and (self.parent is not None or goes_on):
+            return changed(before, asked)
+        asked = merged(self.ledger.asked, asked)
+        kind = str(asked.get("device", "auto"))
+        if kind == "auto":
+            kind = "cuda" if torch.cuda.is_available() else "cpu"
+        choice = choose(len(new.source), _median_side(new.source), kind.partition(":")[0], asked)
+        for line in choice.reasons:
+            self.display.note(line)
+        if asked:
+            self.display.note(f"as asked: {', '.join(_flat(asked))}")
+        return choice.settings
+
+    def _shown(self, new: Unseen, settings: Settings) -> ImageSource:
+        """The images with ids of their own in the whole stream, in the size in which they are learned."""
+        first = int(self.past["next_id"])
+        source = with_ids(new.source, first + torch.arange(len(new.source)))
+        if settings.data.resize is None:
+            return source
+        small = squared(source, settings.data.resize, self.display.loading)
+        self.display.run_ends()
+        return small
+
+    def _train(
+        self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
+    ) -> None:
+        if self.parent is not None:
+            _restore(learner, self.parent)
+        about = {"state": str(self.state.path), "step": self.step + 1, "code": code_hash(), "torch": torch.__version__}
+        log = RunLog(self.state.learning, settings, about)
+        store = CheckpointStore(self.state.learning / CHECKPOINTS, settings.checkpoint.keep)
+        made = stamp(settings, fingerprint)
+        saver = RunState(
+            learner, log, store, others={}, minutes=settings.checkpoint.minutes, stop=self.stop, stamp=made
+        )
+        self.display.run_begins(self.options.name, self.step + 1, settings.epochs, self.step)
+        try:
+            progress = resume(saver, self.display)
+            if progress is None:
+                log.begin()
+                momentum = by_part(self.parent.tensors)["optimizer"] if self.parent else {}
+                progress = Progress.restored({"step": self.step, "epoch": 0, "batch": 0, "phase": "train"}, momentum)
+            learn_stream(
+                learner,
+                OnlyStep(self.step, images),
+                viewer,
+                build_plan(settings),
+                selection=build_selection(settings),
+                num_clusters=OnlyStep(self.step, _clusters(settings, len(images))),
+                observer=Both(log, self.display),
+                progress=progress,
+                save=saver.save,
+            )
+        except StoppedError as stopped:
+            log.status("stopped", reason=str(stopped))
+            raise
+        except Exception as error:
+            log.status("failed", reason=str(error))
+            raise
+        self.momentum = progress.state_dict() if settings.optimizer.carry_momentum else {}
+        self.display.run_ends()
+
+    def _about(self, new: Unseen, learner: Learner) -> dict[str, Any]:
+        """What the state will remember of this step, beside how it was judged."""
+        rows = [json.loads(line) for line in (self.state.learning / METRICS).read_text(encoding="utf-8").splitlines()]
+        return {
+            "step": self.step + 1,
+            "name": self.options.name,
+            "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+            "num_images": len(new.source),
+            "num_known": new.num_known,
+            "num_repeated": new.num_repeated,
+            "num_remembered": len(learner.memory),
+            "seconds": round(sum(float(row.get("seconds", 0.0)) for row in rows), 1),
+        }
+
+    def _refuse(self, step: Mapping[str, Any], reason: str) -> Outcome:
+        """The old version goes on counting; what was learned stays beside until another drop comes."""
+        if mark_refused(self.state):
+            self.ledger.tell("refused", reason=reason, **step)
+            self.state.write(self.ledger)
+        return Outcome("refused", self.ledger.current, f"not promoted: {reason}", step)
+
+    def _promote(self, settings: Settings, learner: Learner, new: Unseen, step: dict[str, Any]) -> Outcome:
+        """Everything is written aside first; the ledger's line makes it count."""
+        number = self.ledger.latest + 1
+        parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict(), "optimizer": self.momentum}
+        tensors = {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
+        steps = [*self.past["steps"], {**step, "version": number}]
+        about = {
+            "version": number,
+            "parent": self.ledger.current,
+            "created": time.time(),
+            "steps": steps,
+            "seen": [*self.past["seen"], number],
+            "next_id": int(self.past["next_id"]) + len(new.source),
+            "strategy": settings.strategy,
+            "settings": settings.model_dump(mode="json"),
+        }
+        self.state.remember_seen(number, new.digests)
+        self.state.versions.save(tensors, about, number=number)
+        kept = self.state.path / STEPS / f"{number:08d}"
+        kept.mkdir(parents=True, exist_ok=True)
+        for name in (METRICS, BAD_IMAGES):
+            if (self.state.learning / name).exists():
+                put(kept / name, (self.state.learning / name).read_bytes())
+        self.state.write_settings(settings)
+        self.ledger.current = self.ledger.latest = number
+        self.ledger.tell("learned", version=number, **step)
+        self.state.write(self.ledger)
+        self.state.forget_learning()
+        self.state.prune(self.ledger, self.options.keep_versions)
+        return Outcome("learned", number, f"version {number}: {step['verdict']}", steps[-1])
+
+
+def _restore(learner: Learner, version: Checkpoint) -> None:
+    parts = by_part(version.tensors)
+    learner.load_state_dict(parts["learner"])
+    learner.memory.load_state_dict(parts["memory"])
+
+
+def _clusters(settings: Settings, num_images: int) -> int | None:
+    """As many as asked for, at most one for each image; None to estimate."""
+    asked = settings.memory.clusters
+    return min(asked, num_images) if isinstance(asked, int) else None
+
+
+def _median_side(source: ImageSource) -> int:
+    """The shorter side of a typical image, in pixels."""
+    if source.image_size is not None:
+        return min(source.image_size)
+    some = torch.linspace(0, len(source) - 1, min(_SAMPLE, len(source))).round().long()
+    sides = sorted(min(source.picture(position).size) for position in some.tolist())
+    return sides[len(sides) // 2]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """ "a.b=c" for each value."""
+    found = []
+    for key, value in values.items():
+        found += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [f"{prefix}{key}={value}"]
+    return found

@@ -1,0 +1,98 @@
+"""Which drop a state is at: claimed before it is learned, so that only the same images can go on with it."""
+
+import hashlib
+import json
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ccl.continual_encoder.folder import Ledger, StateFolder
+from ccl.data import Unseen
+from ccl.errors import UserError
+from ccl.folder import put
+from ccl.runs.run_checkpoint import Notes
+from ccl.settings import Settings, differences
+
+DROP = "drop.json"
+UNPACKED = ".unpacked"  # hidden, should the state lie in a folder that is learned
+
+
+def fingerprint(images: Unseen) -> str:
+    """Equal for equal images in equal order."""
+    return hashlib.sha256(b"".join(images.digests)).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A drop, and the version that it is learned on."""
+
+    name: str
+    fingerprint: str
+    parent: int
+    num_images: int
+
+    def stake(self, state: StateFolder, ledger: Ledger, settings: Settings, restart: bool, display: Notes) -> None:
+        """From here on the state is at this drop, or goes on with it; refuses where it is at another."""
+        path = state.learning / DROP
+        if path.exists() and restart:
+            display.note("the unfinished drop is forgotten")
+            _forget(state)
+        elif path.exists():
+            begun = _read(path)
+            if all(begun.get(key) == value for key, value in asdict(self).items() if key != "name"):
+                _refuse_changes(state, settings)
+                return
+            if not begun.get("refused"):
+                raise UserError(
+                    f"{state.path} is in the middle of learning {begun.get('name')!r} ({begun.get('num_images')} "
+                    "images): give the same images again to go on, or --restart to forget them"
+                )
+            display.note(f"the drop {begun.get('name')!r}, which was refused, is forgotten")
+            _forget(state)
+        state.write(ledger)  # first: it marks the folder as a state
+        state.write_settings(settings)
+        state.learning.mkdir(parents=True, exist_ok=True)
+        put(path, json.dumps({**asdict(self), "began": time.time()}, indent=1))
+
+
+def is_begun(state: StateFolder) -> bool:
+    """Whether a drop is under way."""
+    return (state.learning / DROP).exists()
+
+
+def mark_refused(state: StateFolder) -> bool:
+    """Another drop may now take its place; whether this is news."""
+    begun = _read(state.learning / DROP)
+    put(state.learning / DROP, json.dumps(begun | {"refused": True}, indent=1))
+    return not begun.get("refused")
+
+
+def forget_stale(state: StateFolder, ledger: Ledger) -> None:
+    """A drop that was begun on another version than the current one came to count just before a kill, or never will."""
+    if is_begun(state) and _read(state.learning / DROP).get("parent") != ledger.current:
+        state.forget_learning()
+
+
+def _forget(state: StateFolder) -> None:
+    """All of another drop but what was just unpacked of this one."""
+    for path in state.learning.iterdir():
+        if path.name != UNPACKED:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _refuse_changes(state: StateFolder, now: Settings) -> None:
+    """A drop that has begun is finished as it began."""
+    before = state.settings()
+    wrong = differences(before, now) if before is not None else []
+    if wrong:
+        raise UserError(f"a drop is half learned with other settings ({'; '.join(wrong)}); --restart begins it anew")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} can't be read ({error}); delete {path.parent} to forget the unfinished drop") from None
+    return content if isinstance(content, dict) else {}

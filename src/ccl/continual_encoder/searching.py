@@ -1,0 +1,78 @@
+"""Which images are nearest to a query: cosine similarity of features, all compared with all in pieces."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ccl.continual_encoder.contact_sheet import Answer, Shown
+from ccl.continual_encoder.description import refuse_other_encoder
+from ccl.continual_encoder.feature_files import read_features
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder
+
+_QUERIES, _ROWS = 256, 16384  # compared at one time: 16 MB of similarities
+
+
+def nearest(query_rows: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k most similar of rows (N, F) for each of (Q, F): similarities and positions, (Q, k) each, best first.
+
+    With fewer than k rows all of them; of equally similar ones the first comes first.
+    """
+    if query_rows.ndim != 2 or rows.ndim != 2 or query_rows.shape[1] != rows.shape[1]:
+        raise ValueError(f"rows must be (Q, F) and (N, F), got {tuple(query_rows.shape)} and {tuple(rows.shape)}")
+    if k < 1 or not len(rows) or not len(query_rows):
+        raise ValueError("a search needs a query, something to search in, and k of at least 1")
+    found = [_nearest(queries, rows, k) for queries in torch.split(query_rows, _QUERIES)]
+    return torch.cat([similarity for similarity, _ in found]), torch.cat([position for _, position in found])
+
+
+def _nearest(queries: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    queries = F.normalize(queries.float(), dim=1)
+    best = queries.new_empty(len(queries), 0)  # (Q, up to k)
+    places = torch.empty(len(queries), 0, dtype=torch.int64)
+    for start in range(0, len(rows), _ROWS):
+        part = F.normalize(rows[start : start + _ROWS].float(), dim=1)  # (n, F)
+        numbers = torch.arange(start, start + len(part)).expand(len(queries), -1)
+        best, places = torch.cat([best, queries @ part.T], dim=1), torch.cat([places, numbers], dim=1)
+        order = torch.sort(best, dim=1, descending=True, stable=True).indices[:, :k]
+        best, places = best.gather(1, order), places.gather(1, order)
+    return best, places
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Images with their features, and where each one's file is to be had."""
+
+    rows: Tensor  # (N, F)
+    names: Sequence[str]
+    content: Callable[[int], bytes | None]  # of the image at a position; None where it is gone
+
+    def shown(self, position: int) -> Shown:
+        return Shown(self.names[position], self.content(position))
+
+
+def stored_collection(path: Path, frozen: FrozenEncoder) -> Collection:
+    """What a file of features holds, if this encoder made it; the images are looked for at their paths."""
+    stored = read_features(path)
+    refuse_other_encoder(frozen, stored.about, str(path), "make it again with ccl encode, or choose its --version")
+    return Collection(stored.rows, stored.names, lambda position: _content(stored.names[position]))
+
+
+def _content(name: str) -> bytes | None:
+    try:
+        return Path(name).read_bytes()
+    except (OSError, ValueError):  # gone, or a name that no file can have
+        return None
+
+
+def find(queries: Collection, images: Collection, k: int) -> list[Answer]:
+    """The k images most like each query, with what a sheet needs to show them."""
+    similarities, positions = nearest(queries.rows, images.rows, k)
+    answers = []
+    for number, (values, places) in enumerate(zip(similarities.tolist(), positions.tolist(), strict=True)):
+        hits = tuple((images.shown(place), value) for place, value in zip(places, values, strict=True))
+        answers.append(Answer(queries.shown(number), hits))
+    return answers

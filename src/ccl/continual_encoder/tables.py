@@ -1,0 +1,102 @@
+"""A state's history, health and events as tables, for the console and for its page."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ccl.continual_encoder.folder import Ledger
+from ccl.report.tables import Table
+
+Step = Mapping[str, Any]  # what a version remembers of a drop
+
+# The measures of `Drift`: what they are called, and which way is good.
+MEASURES = {
+    "neighbour_overlap": "neighbours kept (1 is best)",
+    "group_agreement": "agreement, % (higher is better)",
+    "effective_rank": "effective rank (higher is richer)",
+    "centroid_drift": "drift of groups (0 is best)",
+    "alignment": "alignment (lower is better)",
+    "uniformity": "uniformity (lower is better)",
+}
+ACCURACY = "linear accuracy, %"
+
+
+def pair(step: Step, measure: str) -> tuple[float | None, float | None]:
+    """A measure before and after a drop; measures of the change itself have no before."""
+    if measure == ACCURACY:
+        accuracy = step["accuracy"] or {}
+        return accuracy.get("linear_before"), accuracy.get("linear")
+    value = (step["health"] or {}).get(measure)
+    return (value[0], value[1]) if isinstance(value, list | tuple) else (None, value)
+
+
+def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Table:
+    """A row for each drop that the current version has learned; `there` are the versions still on the disk."""
+    about = ("drop", "version", "", "date (UTC)", "new images", "left out", "remembered")
+    measured = ("neighbours kept", "agreement with groups, %", ACCURACY, "training")
+    rows = []
+    for step in steps:
+        number = step["version"]
+        marks = ["counts"] * (number == ledger.current) + ["pinned"] * (number == ledger.pinned)
+        marks += [] if number in there else ["let go"]
+        rows.append(
+            (
+                str(step["name"]),
+                str(number),
+                ", ".join(marks),
+                str(step["date"]),
+                f"{step['num_images']:,}",
+                f"{step['num_known'] + step['num_repeated']:,}",
+                f"{step['num_remembered']:,}",
+                _shown(pair(step, "neighbour_overlap")[1]),
+                _change(pair(step, "group_agreement")),
+                _change(pair(step, ACCURACY)),
+                f"{step['seconds']:,.0f} s",
+            )
+        )
+    spare = ("training", "left out", "date (UTC)", "remembered")
+    return Table(
+        "History", about + measured, tuple(rows), "Left out: learned before, or there twice, by content.", spare
+    )
+
+
+def health(step: Step) -> Table:
+    """Before → after the drop, on the images that were remembered when it came."""
+    rows = []
+    for key, title in {**MEASURES, ACCURACY: ACCURACY}.items():
+        before, after = pair(step, key)
+        if after is not None:
+            rows.append((title, _shown(before), _shown(after)))
+    if step["accuracy"]:
+        rows.append(("nearest neighbours' accuracy, %", "–", _shown(step["accuracy"]["knn"])))
+    return Table(f"Step {step['step']}: {step['name']}", ("", "before", "after"), tuple(rows), "")
+
+
+def events(ledger: Ledger) -> Table:
+    """All that happened, the newest first."""
+    rows = [
+        (time.strftime("%Y-%m-%d %H:%M", time.gmtime(event["when"])), str(event["kind"]), _what(event))
+        for event in reversed(ledger.events)
+    ]
+    return Table("What happened", ("when (UTC)", "what", "about"), tuple(rows), "")
+
+
+def _what(event: Mapping[str, Any]) -> str:
+    if event["kind"] == "refused":
+        return f"{event['name']}: {event['reason']}"
+    if event["kind"] == "learned":
+        return f"{event['name']} → version {event['version']}: {event['verdict']}"
+    if event["kind"] == "rolled back":
+        return f"from version {event['before']} to version {event['version']}"
+    return "" if event.get("version") is None else f"version {event['version']}"
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _change(values: tuple[float | None, float | None]) -> str:
+    before, after = values
+    return _shown(after) if before is None else f"{_shown(before)} → {_shown(after)}"

@@ -1,5 +1,0 @@
-"""One run: from settings to a finished run folder, however often it is interrupted."""
-
-from ccl.running.run import Display, run
-
-__all__ = ["Display", "run"]

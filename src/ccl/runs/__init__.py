@@ -1,0 +1,5 @@
+"""One run: from settings to a finished run folder, however often it is interrupted."""
+
+from ccl.runs.run import Display, run
+
+__all__ = ["Display", "run"]

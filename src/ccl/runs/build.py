@@ -1,0 +1,241 @@
+"""The edge where settings end: each builder reads them and passes plain keyword arguments."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from ccl import ranks
+from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
+from ccl.encoders import Encoder, make_encoder
+from ccl.errors import UserError
+from ccl.evaluation import ProbePart
+from ccl.memory import Budget
+from ccl.objectives import InsDisc, MoCoV2, Objective, SimCLR
+from ccl.retention import ExtraSampleQueue, Retention, TeacherDistillation
+from ccl.runs.stream_builder import cut_datasets, probe_parts
+from ccl.settings import Settings
+from ccl.sizes import num_bytes
+from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES
+from ccl.training import Learner, Plan, Selection
+from ccl.training.learner import CONTRAST
+from ccl.training.precision import LossScaler, choose
+from ccl.views import RECIPES, Recipe, Viewer
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A dataset cut in steps: what arrives when, and how each part is probed."""
+
+    dataset: Dataset
+    steps: list[Step]
+    arrivals: list[ImageSource]  # D_1 … D_N as the learner gets them; one for Upper Bound
+    num_clusters: list[int | None]  # for each arrival; None: to be estimated
+    probe_parts: list[ProbePart]  # one for each step; none where labels or a test part are missing
+
+
+def build_stream(settings: Settings, progress: Callable[[int, int], None] | None = None) -> Stream:
+    """Load the data and cut it, and refuse before any training what can't work."""
+    data = settings.data
+    _refuse_ranks(settings)
+    if len(set(settings.dataset)) < len(settings.dataset):
+        raise UserError(f"dataset names one set twice: {','.join(settings.dataset)}")
+    datasets = [
+        load_dataset(
+            name,
+            data.root,
+            resize=data.resize,
+            classes=data.classes.get(name) if isinstance(data.classes, dict) else data.classes,
+            images_per_class=data.images_per_class,
+            download=data.download,
+            progress=progress,
+        )
+        for name in settings.dataset
+    ]
+    dataset, steps = cut_datasets(settings, datasets)
+    arrivals = [dataset.train.subset(step.indices) for step in steps]
+    num_classes = [len(step.classes) for step in steps]
+    if STRATEGIES[settings.strategy].all_at_once:
+        arrivals, num_classes = [chain(arrivals)], [sum(num_classes)]
+    asked = settings.memory.clusters
+    num_clusters = [None if asked == "estimate" else asked or count for count in num_classes]
+    stream = Stream(dataset, steps, arrivals, num_clusters, probe_parts(settings, dataset, steps))
+    _check(settings, stream)
+    return stream
+
+
+def _check(settings: Settings, stream: Stream) -> None:
+    """Impossible combinations that show only once the data is known."""
+    sizes = [len(source) for source in stream.arrivals]
+    if min(sizes) < settings.batch_size:
+        raise UserError(
+            f"batch_size {settings.batch_size} exceeds the {min(sizes)} images of step {sizes.index(min(sizes)) + 1}; "
+            f"nearest valid value: {_fitting(min(sizes), settings.encoder.batch_norm_groups)}"
+        )
+    selection = build_selection(settings)
+    budget = selection.budget if selection else None
+    if budget is not None and budget.unit == "images" and budget.limit < len(sizes):
+        raise UserError(
+            f"memory.budget {budget.limit} can't hold an image of each of {len(sizes)} steps; "
+            f"nearest valid value: {len(sizes)}"
+        )
+    for number, (source, clusters) in enumerate(zip(stream.arrivals, stream.num_clusters, strict=True), start=1):
+        if selection is None or not selection.asks_clusters or clusters is None:
+            continue
+        if clusters == 0:
+            raise UserError(
+                f"step {number} has no labels to count classes by; set memory.clusters to a number or estimate"
+            )
+        if clusters > len(source):
+            raise UserError(
+                f"memory.clusters {clusters} exceeds the {len(source)} images of step {number}; "
+                f"nearest valid value: {len(source)}"
+            )
+
+
+def _refuse_ranks(settings: Settings) -> None:
+    """Each process must have whole batch-norm groups; batches are multiples of the groups, so they divide too."""
+    groups, count = settings.encoder.batch_norm_groups, ranks.size()
+    if groups % count:
+        nearest = -(-groups // count) * count
+        raise UserError(
+            f"encoder.batch_norm_groups {groups} can't be spread over {count} processes; "
+            f"set it to {nearest} or another multiple of {count}"
+        )
+
+
+def _fitting(num_images: int, groups: int) -> int:
+    return max(num_images // groups * groups, groups)
+
+
+def build_recipe(settings: Settings) -> Recipe:
+    """The recipe by its name, with single values overridden."""
+    overrides = settings.views.model_dump(exclude={"recipe"}, exclude_none=True)
+    return replace(RECIPES[settings.views.recipe], **overrides)
+
+
+def build_viewer(settings: Settings, device: torch.device) -> Viewer:
+    """How images are seen in training, in the selection and, plain, in the probe."""
+    return Viewer(build_recipe(settings), settings.seed, device, settings.data.workers)
+
+
+def build_encoder(settings: Settings, device: torch.device) -> Encoder:
+    """The student, freshly initialised from the seed."""
+    options = settings.encoder
+    encoder = make_encoder(
+        options.backbone,
+        stem=options.stem,
+        width=options.width,
+        dim=options.dim,
+        head=options.head,
+        batch_norm_groups=options.batch_norm_groups // ranks.size(),  # settings count the groups of all processes
+        seed=settings.seed,
+    )
+    dtype = choose(settings.precision, device)
+    encoder.compute_in(dtype, _channels_last(settings, device, dtype))
+    return encoder.to(device)
+
+
+def build_learner(settings: Settings, device: torch.device) -> Learner:
+    """Encoder, objective and the strategy's parts, freshly initialised from the seed."""
+    encoder = build_encoder(settings, device)
+    retention = _build_retention(settings, encoder)
+    weights = {CONTRAST: settings.weights.contrast if retention else 1.0}
+    weights |= {name: getattr(settings.weights, name) for name in (DISTILLATION, EXTRA_SAMPLE_QUEUE)}
+    learner = Learner(encoder, _build_objective(settings, encoder), retention, weights).to(device)
+    if encoder.dtype is torch.float16:
+        learner.scaler = LossScaler(device.type)
+    if settings.performance.compile:
+        for module in learner.modules():
+            if isinstance(module, Encoder):  # the student and its copies, each with its own mode
+                module.compile()
+    return learner
+
+
+def _channels_last(settings: Settings, device: torch.device, dtype: torch.dtype) -> bool:
+    asked = settings.performance.channels_last
+    if asked != "auto":
+        return asked
+    # Tensor cores read channels last; split batch norm lays groups side by side as channels, and would copy every time.
+    return device.type == "cuda" and dtype is not torch.float32 and settings.encoder.batch_norm_groups == 1
+
+
+def _build_objective(settings: Settings, encoder: Encoder) -> Objective:
+    if settings.objective == "simclr":
+        return SimCLR(temperature=settings.temperature)
+    if settings.objective == "insdisc":
+        options = settings.insdisc.model_dump()
+        return InsDisc(encoder.dim, temperature=settings.temperature, seed=settings.seed, **options)
+    options = settings.moco_v2.model_dump()
+    return MoCoV2(encoder, temperature=settings.temperature, seed=settings.seed, **options)
+
+
+def _build_retention(settings: Settings, encoder: Encoder) -> list[Retention]:
+    """The strategy's parts; one whose weight is 0 is left out, so that it costs nothing and changes nothing."""
+    wanted = STRATEGIES[settings.strategy].retention
+    parts: list[Retention] = []
+    if DISTILLATION in wanted and settings.weights.distillation > 0:
+        options = settings.distillation
+        student_temperature = options.student_temperature or settings.temperature
+        teacher = TeacherDistillation(
+            encoder,
+            momentum=options.momentum,
+            student_temperature=student_temperature,
+            teacher_temperature=options.teacher_temperature or student_temperature,
+            rows=options.rows,
+            reduction=options.reduction,
+            plain_images=options.plain_images,
+        )
+        parts.append(teacher)
+    if EXTRA_SAMPLE_QUEUE in wanted and settings.weights.extra_sample_queue > 0:
+        queue = settings.extra_sample_queue.model_dump()
+        parts.append(ExtraSampleQueue(dim=encoder.dim, temperature=settings.temperature, seed=settings.seed, **queue))
+    return parts
+
+
+def build_plan(settings: Settings) -> Plan:
+    """Epochs, batches and the optimizer."""
+    return Plan(
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        batch_multiple=settings.encoder.batch_norm_groups,
+        seed=settings.seed,
+        **settings.optimizer.model_dump(),
+    )
+
+
+def build_selection(settings: Settings) -> Selection | None:
+    """What is kept of each step; None where the strategy keeps nothing."""
+    strategy = STRATEGIES[settings.strategy]
+    if strategy.selection is None:
+        return None
+    method, asked = settings.memory.selection or strategy.selection, settings.memory.budget
+    budget = Budget(num_bytes(asked), "bytes") if isinstance(asked, str) else asked and Budget(asked, "images")
+    options = settings.memory.model_dump(exclude={"clusters", "selection", "budget"})
+    return Selection(method=method, budget=budget or None, seed=settings.seed, **options)
+
+
+def build_device(settings: Settings) -> torch.device:
+    """The device asked for, or the best there is, each process its own; sets the number of threads too."""
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    name, is_alone = settings.device, not ranks.is_launched()
+    if name == "auto":
+        has_mps = is_alone and torch.backends.mps.is_available()
+        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
+    if not is_alone and name not in ("cpu", "cuda"):
+        raise UserError(f"device {name} is one device for several processes; set device=cuda, cpu or auto")
+    if not is_alone and name == "cuda":
+        name = f"cuda:{ranks.local_rank()}"
+    kind, _, number = name.partition(":")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"device {name} is not there: torch sees {torch.cuda.device_count()} CUDA devices; try device=cpu"
+        )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device mps is not there; try device=cpu")
+    if kind == "cuda" and not is_alone:
+        torch.cuda.set_device(int(number))  # where messages between processes live
+    device = torch.device(name)
+    choose(settings.precision, device)  # refused here, before any data is read
+    return device

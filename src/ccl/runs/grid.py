@@ -1,0 +1,143 @@
+"""A grid of runs, each in a process of its own: it goes on where it stopped, and several may work on one folder."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ccl.data import load_dataset
+from ccl.data.cifar import LAYOUTS
+from ccl.errors import UserError
+from ccl.folder import SETTINGS, is_finished
+from ccl.loading import load_settings
+from ccl.report import RunRecord
+from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure
+from ccl.runs.cells import Cell, make_cells
+from ccl.training.stopping import StopRequest
+
+__all__ = ["Cell", "CellState", "Failure", "GridOutcome", "Watcher", "make_cells", "num_cores", "run_grid"]
+
+SECONDS_BETWEEN_LOOKS = 0.3
+_MAX_TOLD = 8  # conflicts; the others are counted
+
+
+class Watcher(Protocol):
+    """What shows a grid to a person."""
+
+    def note(self, text: str) -> None:
+        """One line worth knowing."""
+        ...
+
+    def show(self, states: Mapping[str, CellState]) -> None:
+        """Called at every look, with the state of each cell by its name."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class GridOutcome:
+    """The complete runs and the failed ones, in the order of the cells."""
+
+    records: list[RunRecord]
+    failures: list[Failure]
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_grid(cells: Sequence[Cell], folder: Path, jobs: int, watcher: Watcher) -> GridOutcome:
+    """Run all cells that are not complete, at most `jobs` at once; a failing one doesn't stop the others.
+
+    A signal is passed on; once all children have saved their state and ended, StoppedError is raised.
+    """
+    unfinished = _unfinished(cells, folder)
+    if unfinished:
+        _prepare(unfinished, folder, watcher)
+    jobs = max(1, min(jobs, len(unfinished)))
+    threads = max(1, num_cores() // jobs)
+    runs = [CellRun(cell, folder) for cell in cells]
+    with StopRequest() as stop:
+        stop.is_immediate = False
+        try:
+            while True:
+                _look(runs, jobs, threads)
+                watcher.show({run.cell.name: run.state() for run in runs})
+                if stop.signal_number is not None or all(run.is_settled for run in runs):
+                    break
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+        finally:  # also when something fails here: no child is left without a parent by our own fault
+            _end(runs, watcher)
+        stop.raise_if_asked()
+    records = [run.record for run in runs if run.record is not None]
+    return GridOutcome(records, [run.failure for run in runs if run.failure is not None])
+
+
+def _unfinished(cells: Sequence[Cell], folder: Path) -> list[Cell]:
+    """The cells with work left; all conflicts with what the folder holds are told at once, before anything starts."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {folder} is a file; name a folder")
+    if (folder / SETTINGS).exists():
+        raise UserError(f"--out {folder} holds a single run; name another folder for the grid")
+    unfinished, conflicts = [], []
+    for cell in cells:
+        try:
+            if not is_finished(cell.settings, folder / cell.name):
+                unfinished.append(cell)
+                continue
+            _refuse_other_epochs(cell, folder / cell.name)
+        except UserError as error:
+            conflicts += str(error).splitlines()
+    if conflicts:
+        hidden = len(conflicts) - _MAX_TOLD
+        raise UserError("\n".join(conflicts[:_MAX_TOLD] + ([f"and {hidden} more like these"] if hidden > 0 else [])))
+    return unfinished
+
+
+def _refuse_other_epochs(cell: Cell, folder: Path) -> None:
+    """A run under way may be given other epochs; a complete one would stand in the tables with the wrong ones."""
+    then, now = load_settings(str(folder / SETTINGS)).epochs, cell.settings.epochs
+    if then != now:
+        raise UserError(
+            f"--out {folder} is complete with other settings (epochs: {then} -> {now}); name another folder"
+        )
+
+
+def _prepare(unfinished: Sequence[Cell], folder: Path, watcher: Watcher) -> None:
+    try:
+        for name in (CELLS, LOGS):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {folder} can't be used: {error.strerror}") from None
+    asked = [cell.settings for cell in unfinished if cell.settings.data.download]
+    wanted = {(name, settings.data.root) for settings in asked for name in settings.dataset if name in LAYOUTS}
+    for name, root in sorted(wanted, key=str):
+        watcher.note(f"{name} is fetched if it is absent, once for all runs")
+        load_dataset(name, root, download=True)
+
+
+def _look(runs: Sequence[CellRun], jobs: int, threads: int) -> None:
+    """Take notice of what has ended, and start what may be started."""
+    for run in runs:
+        if not run.is_settled:
+            run.look()
+    free = jobs - sum(run.process is not None for run in runs)
+    waiting = [run for run in runs if run.is_waiting]
+    for run in waiting[: max(0, free)]:
+        run.start(threads)
+
+
+def _end(runs: Sequence[CellRun], watcher: Watcher) -> None:
+    """Ask all children at once, then wait for each: they finish their batch and save."""
+    processes = [run.process for run in runs if run.process is not None]
+    for process in processes:
+        process.terminate()
+    watcher.close()  # only now: it may be what failed, when nobody reads the output any more
+    if processes:
+        watcher.note(f"runs under way save their state and end: {len(processes)}")
+    for process in processes:
+        process.wait()

@@ -1,0 +1,94 @@
+"""When a run is probed, and where the answers go."""
+
+import time
+from typing import Any, Protocol
+
+import torch
+
+from ccl.data import chain
+from ccl.encoders import Encoder
+from ccl.encoders.reading import extract
+from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
+from ccl.report import RunLog
+from ccl.runs.build import Stream
+from ccl.runs.silence import SilentLog
+from ccl.settings import Settings
+from ccl.views import Viewer
+
+
+class ProbeDisplay(Protocol):
+    """What shows a probe to a person."""
+
+    def note(self, text: str) -> None: ...
+
+    def probing(self, done: int, total: int) -> None: ...
+
+    def probed(self, step: int | None, result: ProbeResult) -> None: ...
+
+
+class Prober:
+    """Writes a row of the accuracy matrix when its time has come."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        stream: Stream,
+        encoder: Encoder,
+        viewer: Viewer,
+        matrix: AccuracyMatrix,
+        log: RunLog | SilentLog,
+        display: ProbeDisplay,
+    ) -> None:
+        self.after, self.by_paper, self.seed = settings.probe.after, settings.probe.paper_protocol, settings.seed
+        self.stream, self.encoder, self.viewer = stream, encoder, viewer
+        self.matrix, self.log, self.display = matrix, log, display
+
+    def after_step(self, step: int) -> None:
+        """Probe if a probe is due after this step."""
+        is_last = step == len(self.stream.arrivals) - 1
+        if self.after == "each" or (self.after == "last" and is_last):
+            self.probe(step)
+        if self.by_paper and is_last and self.stream.probe_parts:
+            accuracy = paper_accuracy(self.encoder, self.stream, self.viewer, self.seed)
+            self.log.row("paper_probe", accuracy=accuracy)
+
+    def probe(self, after: int | None) -> None:
+        """Write one row of the matrix: after a step, counted from 0, or of the random initialisation (None)."""
+        if not self.stream.probe_parts:
+            return
+        started = time.perf_counter()
+        result = probe_stream(self.encoder, self.stream.probe_parts, self.viewer, on_progress=self.display.probing)
+        # Upper Bound has seen all data after its only step: its row is the last.
+        row = None if after is None else after + len(self.stream.steps) - len(self.stream.arrivals)
+        self.matrix.record(row, result)
+        self.log.row("probe", **_probe_row(row, result), seconds=round(time.perf_counter() - started, 3))
+        self.log.accuracy(self.matrix)
+        self.display.probed(after, result)
+        if after is not None and result.health is not None and result.health.is_collapsed:
+            reasons = "; ".join(result.health.reasons)
+            self.display.note(f"after step {after + 1} the embedding looks collapsed: {reasons}")
+
+
+def paper_accuracy(encoder: Encoder, stream: Stream, viewer: Viewer, seed: int) -> float:
+    """The all-class accuracy by the paper's protocol: SGD with learning rate 30 over crops and flips, in percent."""
+    parts = stream.probe_parts
+    cropping = Viewer(viewer.recipe.for_probe(), seed, viewer.device, viewer.num_workers)
+    labels = torch.cat([part.train_labels for part in parts])
+    probe = fit_paper(encoder, chain([part.train for part in parts]), labels, cropping, seed=seed)
+    features = extract(encoder, chain([part.test for part in parts]), viewer)
+    return probe.accuracy(features, torch.cat([part.test_labels for part in parts]))
+
+
+def _probe_row(row: int | None, result: ProbeResult) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "after": 0 if row is None else row + 1,
+        "per_step": list(result.per_step),
+        "all_class": list(result.all_class),
+        "all_class_total": result.all_class_total,
+        "knn_total": result.knn_total,
+        "protocol": result.protocol,
+    }
+    if result.health is not None:
+        values["effective_rank"] = result.health.effective_rank
+        values["mean_cosine"] = result.health.mean_cosine
+    return values

@@ -1,0 +1,172 @@
+"""Classifiers: right on what is easy, the same after a file, refused where they don't belong, deaf to hostile files."""
+
+import csv
+import json
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from ccl.continual_encoder import FrozenEncoder
+from ccl.continual_encoder.classifiers import (
+    Classifier,
+    Prediction,
+    default_path,
+    load,
+    newest,
+    predict,
+    save,
+    train,
+    write_predictions,
+)
+from ccl.data import load_dataset
+from ccl.errors import UserError
+
+MakeFrozen = Callable[..., FrozenEncoder]
+
+
+@pytest.fixture
+def fitted(make_frozen: MakeFrozen, labelled: Path) -> Classifier:
+    return train(make_frozen(), load_dataset("folder", labelled))
+
+
+def test_a_classifier_is_measured_on_what_it_was_not_fitted_on(make_frozen: MakeFrozen, labelled: Path) -> None:
+    told: list[tuple[int, int]] = []
+    found = train(make_frozen(), load_dataset("folder", labelled), lambda done, total: told.append((done, total)))
+    assert found.about.classes == ("apple", "kiwi")
+    assert (found.about.version, found.about.num_features, found.about.num_images) == (3, 32, 16)
+    assert found.about.accuracy is not None
+    assert (found.about.accuracy.num_images, found.about.accuracy.num_neighbours) == (4, 8)
+    assert found.about.accuracy.linear == found.about.accuracy.knn == 100.0
+    assert told == [(16, 20), (20, 20)]
+
+
+def test_wrong_labels_in_the_test_part_are_counted(make_frozen: MakeFrozen, labelled: Path) -> None:
+    dataset = load_dataset("folder", labelled)
+    assert dataset.test_labels is not None
+    swapped = replace(dataset, test_labels=torch.tensor([1, *dataset.test_labels[1:].tolist()]))
+    accuracy = train(make_frozen(), swapped).about.accuracy
+    assert accuracy is not None
+    assert accuracy.linear == accuracy.knn == 75.0
+
+
+def test_a_file_gives_the_same_predictions_with_softmax_confidence(
+    make_frozen: MakeFrozen, fitted: Classifier, labelled: Path, tmp_path: Path
+) -> None:
+    frozen = make_frozen()
+    rows = frozen.features(load_dataset("folder", labelled).train)
+    save(fitted, tmp_path / "c.safetensors")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "c.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode  # not the owner's alone
+    again = load(tmp_path / "c.safetensors")
+    assert again.about == fitted.about
+    found = predict(frozen, again, rows)
+    assert found == predict(frozen, fitted, rows)
+    assert [prediction.name for prediction in found] == ["apple"] * 8 + ["kiwi"] * 8
+    logits = fitted.linear.logits(rows[:1])[0].tolist()
+    expected = 1 / (1 + 2.718281828459045 ** (logits[1] - logits[0]))
+    assert found[0].confidence == pytest.approx(expected, rel=1e-5)
+
+
+def test_another_version_s_classifier_is_refused_unless_one_insists(
+    make_frozen: MakeFrozen, fitted: Classifier
+) -> None:
+    rows = torch.zeros(1, 32)
+    with pytest.raises(UserError, match=r"version 3, and this is version 4.*--version 3.*--any-version"):
+        predict(make_frozen(version=4, seed=4), fitted, rows)
+    assert len(predict(make_frozen(version=4, seed=4), fitted, rows, any_version=True)) == 1
+    with pytest.raises(UserError, match="reads 32 features, and this encoder gives 40"):
+        predict(make_frozen(width=5), fitted, torch.zeros(1, 40), any_version=True)
+
+
+def test_labels_are_needed(make_frozen: MakeFrozen, labelled: Path) -> None:
+    with pytest.raises(UserError, match="has no labels"):
+        train(make_frozen(), load_dataset("folder", labelled / "apple"))
+    for path in (labelled / "kiwi").iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match="one class only"):
+        train(make_frozen(), load_dataset("folder", labelled))
+
+
+def test_the_newest_of_this_version_is_taken(make_frozen: MakeFrozen, fitted: Classifier, tmp_path: Path) -> None:
+    frozen = make_frozen()
+    with pytest.raises(UserError, match="has no classifier for version 3; make one: ccl probe"):
+        newest(tmp_path, frozen)
+    foreign = replace(fitted, about=fitted.about.model_copy(update={"fingerprint": "0" * 16, "version": 2}))
+    for age, (name, classifier) in enumerate([("old", fitted), ("young", fitted), ("foreign", foreign)]):
+        path = default_path(tmp_path, Path(name), 3)
+        save(classifier, path)
+        os.utime(path, (1000 + age, 1000 + age))
+    assert newest(tmp_path, frozen) == tmp_path / "classifiers" / "young-v3.safetensors"
+    with pytest.raises(UserError, match=r"only for others \(foreign-v3.safetensors, young"):
+        newest(tmp_path, make_frozen(seed=9))
+
+
+def test_predictions_are_a_table(tmp_path: Path) -> None:
+    predictions = [Prediction('a "class"', 0.123456789), Prediction("b\udcff", 1.0)]
+    write_predictions(tmp_path / "p.csv", ["x\r.png", "y.png"], predictions)
+    with (tmp_path / "p.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    assert rows == [["path", "class", "confidence"], ["x\r.png", 'a "class"', "0.123457"], ["y.png", "b\\udcff", "1.0"]]
+
+
+class Canary:
+    """Unpickled, it leaves a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"classes": ["a"]}, "a tensor is"),
+        ({"classes": "ab"}, "classes"),
+        ({"version": "3"}, "version"),
+        ({"format": 2}, "format"),
+        ({"accuracy": {"linear": 101, "knn": 0, "num_neighbours": 1, "num_images": 1}}, "accuracy.linear"),
+        ({"num_features": 31}, "a tensor is"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    fitted: Classifier, tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    path = tmp_path / "c.safetensors"
+    names = ("weights", "bias", "centre", "scale")
+    about = json.dumps({**json.loads(fitted.about.model_dump_json()), **change})
+    save_file({name: getattr(fitted.linear, name) for name in names}, path, metadata={"ccl": about})
+    with pytest.raises(UserError, match=f"no classifier by ccl probe: .*{why}") as told:
+        load(path)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("tensor", [torch.full((32,), float("nan")), torch.zeros(32), torch.ones(32).double()])
+def test_scales_that_can_t_be_are_refused(fitted: Classifier, tmp_path: Path, tensor: torch.Tensor) -> None:
+    path = tmp_path / "c.safetensors"
+    tensors = {name: getattr(fitted.linear, name) for name in ("weights", "bias", "centre")}
+    save_file({**tensors, "scale": tensor}, path, metadata={"ccl": fitted.about.model_dump_json()})
+    with pytest.raises(UserError, match="no classifier by ccl probe"):
+        load(path)
+
+
+def test_no_code_runs_and_what_is_no_classifier_is_said_so(tmp_path: Path) -> None:
+    path, canary = tmp_path / "c.safetensors", tmp_path / "canary"
+    torch.save({"weights": Canary(canary)}, path)
+    files = [path.read_bytes(), pickle.dumps(Canary(canary)), b"", b"\xff" * 64, b"\x02\0\0\0\0\0\0\0{}"]
+    for content in files:
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="no classifier by ccl probe"):
+            load(path)
+    assert not canary.exists()
+    with pytest.raises(UserError, match="no classifier by ccl probe"):
+        load(tmp_path / "absent.safetensors")

@@ -1,0 +1,147 @@
+"""The commands that use an encoder, as a user meets them: files, exit codes, one clear line."""
+
+import csv
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from ccl.continual_encoder.feature_files import read_features
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def one_bad(labelled: Path) -> Path:
+    """A file among the labelled ones that is no image; 1 of 21."""
+    bad = labelled / "kiwi" / "99.png"
+    bad.write_text("<html>")
+    return bad
+
+
+def test_encode_leaves_features_and_a_list_of_bad_images(
+    command: Command, labelled: Path, one_bad: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "new" / "f.npz"
+    code, told, error = command("encode", tmp_path, labelled, "-o", out, "--version", 5)
+    assert (code, error) == (0, "")
+    assert "1 left out as no usable images" in told
+    assert f"20 images, 32 features each, read by version 5: {out}" in told
+    found = read_features(out)
+    assert (len(found.rows), found.version, found.about["version"]) == (20, 5, 5)
+    with (out.parent / "f.npz.bad_images.csv").open(newline="") as file:
+        assert [row[0] for row in csv.reader(file)] == ["path", str(one_bad)]
+    one_bad.unlink()
+    assert command("encode", tmp_path, labelled, "-o", out)[0] == 0
+    assert list(out.parent.iterdir()) == [out]  # the list of an earlier time is gone
+
+
+def test_probe_then_predict(command: Command, labelled: Path, tmp_path: Path) -> None:
+    state, out = tmp_path / "state", tmp_path / "p.csv"
+    code, told, error = command("probe", state, labelled)
+    assert (code, error) == (0, "")
+    assert "version 3, 2 classes, fitted on 16 images; on 4 held-out images: linear 100.0 %" in told
+    assert "every 5th image of each class" in told
+    assert (state / "classifiers" / "fruit-v3.safetensors").is_file()
+    (labelled / "kiwi" / "99.png").write_text("<html>")
+    code, told, error = command("predict", state, labelled, "-o", out)
+    assert (code, error) == (0, "")
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 20
+    assert all(row["class"] in row["path"] and 0.5 < float(row["confidence"]) <= 1 for row in rows)
+    assert (tmp_path / "p.csv.bad_images.csv").is_file()
+    foreign = ["predict", state, labelled, "-o", tmp_path / "q.csv", "--version", 4]
+    code, _, error = command(*foreign)
+    assert code == 2
+    assert "no classifier for version 4, only for others (fruit-v3.safetensors); make one: ccl probe" in error
+    foreign += ["--classifier", state / "classifiers" / "fruit-v3.safetensors"]
+    code, _, error = command(*foreign)
+    assert code == 2
+    assert "version 3, and this is version 4" in error
+    assert not (tmp_path / "q.csv").exists()
+    assert command(*foreign, "--any-version")[0] == 0
+    assert (tmp_path / "q.csv").is_file()
+
+
+def test_search_in_images_and_in_features(command: Command, labelled: Path, tmp_path: Path) -> None:
+    query = labelled / "apple" / "03.png"
+    code, told, error = command("search", tmp_path, query, labelled, "-k", 4, "-o", tmp_path / "s.html")
+    assert (code, error) == (0, "")
+    assert f"the sheet to look at: {tmp_path / 's.html'}" in told
+    page = (tmp_path / "s.html").read_text()
+    assert page.count("<li>") == 4
+    assert page.count("kiwi") == 0
+    assert command("encode", tmp_path, labelled, "-o", tmp_path / "f.npz")[0] == 0
+    stored = ["search", tmp_path, query, "-f", tmp_path / "f.npz", "-k", 4, "-o"]
+    assert command(*stored, tmp_path / "t.html")[0] == 0
+    assert (tmp_path / "t.html").read_text() == page
+    assert command(*stored, tmp_path / "t.png")[0] == 0
+    with Image.open(tmp_path / "t.png") as sheet:
+        assert sheet.format == "PNG"
+    code, _, error = command(*stored, tmp_path / "u.html", "--version", 4)
+    assert code == 2
+    assert "was made with version 3, and this is version 4" in error
+    (labelled / "apple" / "03.png").rename(tmp_path / "elsewhere.png")
+    code, told, _ = command("search", tmp_path, tmp_path / "elsewhere.png", *stored[3:], tmp_path / "v.html")
+    assert code == 0
+    assert "1 images are no longer where" in told
+
+
+def test_export_and_its_card(command: Command, labelled: Path, tmp_path: Path) -> None:
+    out = tmp_path / "encoder.safetensors"
+    code, told, error = command("export", tmp_path, "-o", out, "--images", labelled)
+    assert (code, error) == (0, "")
+    assert "at most 0.0e+00 from the original's on 20 images" in told
+    assert "# Encoder, version 3" in (tmp_path / "encoder.card.md").read_text()
+    assert "on 32 images" in command("export", tmp_path, "-o", out)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["encode", ".", "fruit", "-o", "f.h5"], "a file of features is written as .npz, .csv, .parquet"),
+        (["encode", ".", "fruit", "-o", "fruit/apple/00.png/f.npz"], "can't write"),
+        (["probe", ".", "absent"], "there is no folder absent"),
+        (["probe", ".", "fruit", "-o", "c.pkl"], "a classifier is written as .safetensors"),
+        (["probe", ".", "fruit/apple"], "apple has no labels"),
+        (["predict", ".", "fruit", "-o", "p.json"], "a table of predictions is written as .csv"),
+        (["predict", ".", "fruit", "-o", "p.csv"], "has no classifier for version 3; make one"),
+        (["search", ".", "fruit", "-o", "s.html"], "either IMAGES or --features"),
+        (["search", ".", "fruit", "fruit", "-o", "s.pdf"], "a contact sheet is written as .html, .png"),
+        (["search", ".", "fruit", "-f", "fruit/apple/00.png", "-o", "s.html"], "is no file of features"),
+        (["export", ".", "-o", "e.pth"], "an encoder is written as .safetensors, .pt2, .onnx"),
+    ],
+)
+def test_mistakes_get_one_line_and_leave_nothing(
+    command: Command,
+    labelled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    code, _, error = command(*arguments)
+    assert code == 2
+    assert told in error
+    assert len(error.strip().splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_help_has_an_example_and_no_torch() -> None:
+    code = "import sys, ccl.cli.app; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
+    from typer.testing import CliRunner
+
+    from ccl.cli.app import app
+
+    for name in ("encode", "probe", "predict", "search", "export"):
+        answer = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "160"})
+        assert answer.exit_code == 0
+        assert f"Example: ccl {name} my-encoder" in answer.output
+        assert "--version" in answer.output

@@ -1,0 +1,256 @@
+"""Exports: names that torchvision knows, the same features in every format, and nothing left of a bad file."""
+
+import ast
+import importlib
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from ccl.continual_encoder import FrozenEncoder, exporting
+from ccl.continual_encoder.description import description, preprocessing
+from ccl.continual_encoder.exporting import Exported, export, load_backbone, plain_backbone
+from ccl.continual_encoder.model_card import card, write_card
+from ccl.data import ArraySource, FileSource, ImageSource
+from ccl.data.resizing import squared
+from ccl.encoders import SplitBatchNorm2d, make_encoder
+from ccl.errors import UserError
+
+MakeFrozen = Callable[..., FrozenEncoder]
+DOCS = Path(__file__).parents[2] / "docs" / "using.md"
+
+
+@pytest.fixture
+def images() -> ArraySource:
+    return ArraySource(torch.randint(0, 256, (40, 3, 20, 24), generator=torch.manual_seed(0), dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("backbone", ["resnet18", "resnet34", "resnet50"])
+def test_safetensors_have_torchvision_s_names_and_shapes(
+    make_frozen: MakeFrozen, tmp_path: Path, backbone: str, images: ImageSource
+) -> None:
+    expected = json.loads((Path(__file__).parent / "torchvision_keys.json").read_text())[backbone]
+    assert {name for name in expected if name.startswith("fc.")} == {"fc.weight", "fc.bias"}
+    frozen = make_frozen(backbone, stem="imagenet", width=None, groups=2)
+    exported = export(frozen, tmp_path / "e.safetensors", images.subset(torch.arange(2)))
+    found = {name: list(tensor.shape) for name, tensor in load_file(tmp_path / "e.safetensors").items()}
+    assert found == {name: shape for name, shape in expected.items() if not name.startswith("fc.")}
+    assert exported == Exported(tmp_path / "e.safetensors", "safetensors", 0.0, 2)
+
+
+@pytest.mark.parametrize("stem", ["cifar", "imagenet"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt2", ".onnx"])
+def test_features_are_the_original_s(
+    make_frozen: MakeFrozen, tmp_path: Path, images: ImageSource, suffix: str, stem: str
+) -> None:
+    if suffix == ".onnx":
+        for package in ("onnx", "onnxscript", "onnxruntime"):
+            pytest.importorskip(package, reason="needs the extra onnx")
+    frozen = make_frozen("resnet18", stem=stem, groups=4, size=32, resize=16)
+    exported = export(frozen, tmp_path / f"e{suffix}", images)
+    assert exported.num_images == 32
+    assert exported.max_difference is not None
+    largest = float(frozen.features(images).abs().max())
+    print(f"{suffix} {stem}: {exported.max_difference:.2e} of {largest:.2e}")
+    assert exported.max_difference <= 1e-5 * largest
+    assert [path.name for path in tmp_path.iterdir()] == [f"e{suffix}"]
+    assert b"site-packages" not in (content := exported.path.read_bytes())  # nor any other path of this machine
+    assert b"resnet.py" not in content
+    assert _description_in(exported.path) == description(frozen)
+
+
+def test_without_onnxruntime_it_is_said_that_nothing_was_compared(
+    make_frozen: MakeFrozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: ImageSource
+) -> None:
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package, reason="needs the extra onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    exported = export(make_frozen(), tmp_path / "e.onnx", images)
+    assert (exported.max_difference, exported.num_images) == (None, 0)
+    assert "not compared" in exported.checked
+
+
+def test_without_the_extra_onnx_is_refused_first(
+    make_frozen: MakeFrozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(UserError, match=r"needs onnx, which can't be imported; pip install 'ccl\[onnx\]'"):
+        export(make_frozen(), tmp_path / "e.onnx")
+
+
+def _description_in(path: Path) -> object:
+    if path.suffix == ".safetensors":
+        with safe_open(path, framework="pt") as file:
+            return json.loads(file.metadata()["ccl"])
+    if path.suffix == ".pt2":
+        found = {"ccl.json": ""}
+        torch.export.load(path, extra_files=found)
+        return json.loads(found["ccl.json"])
+    import onnx
+
+    model = onnx.load(path)
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+    return json.loads({item.key: item.value for item in model.metadata_props}["ccl"])
+
+
+def test_a_convnet_comes_back_through_its_own_reader(make_frozen: MakeFrozen, tmp_path: Path) -> None:
+    frozen = make_frozen()
+    assert export(frozen, tmp_path / "e.safetensors").num_images == 32  # the pictures that ccl draws
+    views = torch.randn(3, 3, 16, 16)
+    with torch.no_grad():
+        assert torch.equal(load_backbone(tmp_path / "e.safetensors")(views), frozen.encoder.features(views))
+
+
+def test_split_batch_norm_becomes_plain(make_frozen: MakeFrozen) -> None:
+    frozen = make_frozen("resnet18", groups=4)
+    assert any(isinstance(part, SplitBatchNorm2d) for part in frozen.encoder.modules())
+    plain = plain_backbone(frozen)
+    assert {type(part) for part in plain.modules() if isinstance(part, nn.BatchNorm2d)} == {nn.BatchNorm2d}
+    assert not any(part.training for part in plain.modules())
+    before = frozen.encoder.backbone.state_dict()["conv1.weight"].clone()
+    plain.state_dict()["conv1.weight"].zero_()
+    assert torch.equal(frozen.encoder.backbone.state_dict()["conv1.weight"], before)  # a copy, not the original
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt2"])
+def test_a_file_that_differs_is_not_left_behind(
+    make_frozen: MakeFrozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: ImageSource, suffix: str
+) -> None:
+    frozen, path = make_frozen("resnet18"), tmp_path / f"e{suffix}"
+    path.write_text("an earlier export")
+
+    def bent(encoder: FrozenEncoder) -> nn.Module:
+        backbone = plain_backbone(encoder)
+        backbone.state_dict()["bn1.running_mean"].add_(0.01)
+        return backbone
+
+    monkeypatch.setattr(exporting, "plain_backbone", bent)
+    with pytest.raises(ArithmeticError, match="is not written: its features differ by up to"):
+        export(frozen, path, images)
+    assert path.read_text() == "an earlier export"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_can_t_be_exported_is_refused_first(make_frozen: MakeFrozen, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"\.safetensors, \.pt2, \.onnx"):
+        export(make_frozen(), tmp_path / "e.pth")
+    with pytest.raises(UserError, match="no images"):
+        export(make_frozen(), tmp_path / "e.pt2", ArraySource(torch.zeros(0, 3, 4, 4, dtype=torch.uint8)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hostile_weights_are_refused(make_frozen: MakeFrozen, tmp_path: Path) -> None:
+    path = tmp_path / "e.safetensors"
+    huge = json.dumps({"architecture": {"backbone": "convnet", "width": 10**9}})
+    for about in (huge, "{", '{"architecture": {"backbone": "os.system"}}', "[]"):
+        save_file({"layers.0.weight": torch.zeros(1)}, path, metadata={"ccl": about})
+        with pytest.raises(UserError, match="no backbone by ccl export"):
+            load_backbone(path)
+    path.write_bytes(b"\xff" * 99)
+    with pytest.raises(UserError, match="no backbone by ccl export"):
+        load_backbone(path)
+
+
+def reference() -> Callable[..., np.ndarray]:
+    """The function that the docs give."""
+    (text,) = re.findall(r"```python\n(import numpy as np\n.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    namespace: dict[str, Callable[..., np.ndarray]] = {}
+    exec(compile(text, str(DOCS), "exec"), namespace)  # type: ignore[arg-type]
+    return namespace["preprocess"]
+
+
+@pytest.mark.parametrize(
+    ("resize", "fraction", "size"),
+    [(None, 1.0, 16), (None, 0.875, 24), (16, 1.0, 16), (20, 0.875, 16), (13, 0.9, 32), (None, 0.7, 50)],
+)
+def test_the_documented_preprocessing_is_ours_to_a_grey_level(
+    make_frozen: MakeFrozen, labelled: Path, resize: int | None, fraction: float, size: int
+) -> None:
+    frozen = make_frozen(resize=resize, fraction=fraction, size=size)
+    paths = sorted(labelled.rglob("*.png"))[:6]
+    source: ImageSource = FileSource(paths)
+    source = source if resize is None else squared(source, resize)
+    ours = torch.cat(list(frozen.viewer.plain_batches(source, 8))).numpy()
+    told = json.loads(json.dumps(preprocessing(frozen)))
+    theirs = np.stack([reference()(Image.open(path), told) for path in paths])
+    assert theirs.dtype == np.float32
+    grey_level = 1.01 / 255 / np.float32(told["std"])[None, :, None, None]
+    assert theirs.shape == ours.shape
+    assert (np.abs(theirs - ours) <= grey_level).all()
+    if resize in (None, size):  # nothing is resampled beyond 8 bits
+        assert np.abs(theirs - ours).max() < 1e-5
+
+
+def test_the_code_of_the_docs_names_what_there_is() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 5
+    for block in blocks:
+        ast.parse(block)
+    modules = ("classifiers", "contact_sheet", "description", "exporting", "feature_files", "model_card", "searching")
+    for module in modules:
+        named = re.findall(rf"\b{module}\.(\w+)\(", blocks[0])
+        assert named
+        assert all(hasattr(importlib.import_module(f"ccl.continual_encoder.{module}"), name) for name in named), named
+
+
+ABOUT = {
+    "created": 1_700_000_000.0,
+    "parent": 2,
+    "strategy": "ccl",
+    "settings": {"epochs": 5},
+    "steps": [
+        {
+            "step": 1,
+            "num_images": 900,
+            "num_known": 0,
+            "date": "2026-01-05",
+            "health": {"effective_rank": [None, 12.3456], "drift": None, "agreement": [80.0, 83.125], "odd": []},
+            "accuracy": None,
+            "verdict": "grew | <b>well</b>\nindeed",
+        },
+        {"step": 2, "num_images": 800, "accuracy": {"linear": 71.25}},
+    ],
+}
+
+
+def test_a_card_says_what_is_known_and_how_to_load_it(make_frozen: MakeFrozen, tmp_path: Path) -> None:
+    frozen = make_frozen("resnet18", width=None, size=32, fraction=0.875, about=ABOUT)
+    path = write_card(frozen, Exported(tmp_path / "encoder.safetensors", "safetensors", 0.0, 32))
+    assert path == tmp_path / "encoder.card.md"
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# Encoder, version 3\n")
+    assert "| 1 | 2026-01-05 | 900 | 0 | grew \\| &lt;b&gt;well&lt;/b&gt; indeed |" in text
+    assert "| 1 | effective_rank 12.35, agreement 80 → 83.12 |  |\n| 2 |  | linear 71.25 |" in text
+    assert "- made: 2023-11-14\n- version before it: 2" in text
+    assert "at most 0.0e+00 from the original's on 32 images" in text
+    assert 'timm.create_model("resnet18", num_classes=0)\nmodel.conv1 = torch.nn.Conv2d(3, 64, 3, 1' in text
+    assert "the centre square, of 0.875 of the shorter side, brought to 32×32 likewise" in text
+    assert '"epochs": 5' in text
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        ast.parse(block)
+
+
+@pytest.mark.parametrize("about", [{}, {"steps": None, "settings": {}}, {"steps": ["odd", {}], "created": "long ago"}])
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx", ".safetensors"])
+def test_a_card_is_written_whatever_is_missing(make_frozen: MakeFrozen, about: dict[str, object], suffix: str) -> None:
+    text = card(make_frozen(about=about), Exported(Path(f"e{suffix}"), "x", None, 0))
+    assert "onnxruntime is missing" in text
+    assert "No accuracy was measured." in text
+    assert "None" not in text
+    assert "torchvision" not in text  # which has no such network
+
+
+def test_the_published_stem_needs_no_other_in_torchvision(make_frozen: MakeFrozen) -> None:
+    text = card(make_frozen("resnet50", stem="imagenet", width=None), Exported(Path("e.safetensors"), "x", 0.0, 1))
+    assert "model = resnet50(weights=None)\nmodel.fc = torch.nn.Identity()" in text
+    assert make_encoder("resnet50", stem="imagenet").num_features == 2048
+    assert "2048 per image" in text

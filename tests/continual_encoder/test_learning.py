@@ -1,0 +1,388 @@
+"""A state through its days: drops learned, known, refused, broken off, rolled back; and what must not be lost."""
+
+import contextlib
+import csv
+import json
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from drops import TINY, Deliver, deliver_to, fingerprint
+from PIL import Image
+
+from ccl import ContinualEncoder
+from ccl.continual_encoder.folder import STATE, StateFolder
+from ccl.continual_encoder.health import Accuracy
+from ccl.data import Dataset
+from ccl.errors import UserError
+from ccl.runs.folder_lock import locked
+from ccl.runs.run_checkpoint import RunState
+from ccl.training.checkpoint import DiskFullError
+
+QUIET: dict[str, Any] = {"progress": False}
+
+
+def two_drops(state: Path, deliver: Deliver, **settings: Any) -> ContinualEncoder:
+    encoder = ContinualEncoder.create(state, **{**TINY, **settings})
+    for name, domain in (("week-1", "symbols"), ("week-2", "textures")):
+        encoder.learn(deliver(name, domain), **QUIET)
+    return encoder
+
+
+def test_each_drop_is_a_step_and_its_folder_may_go(tmp_path: Path, deliver: Deliver) -> None:
+    encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
+    assert (encoder.version, encoder.versions) == (0, [])
+    for number, (name, domain) in enumerate((("week-1", "symbols"), ("week-2", "textures")), start=1):
+        folder = deliver(name, domain)
+        (outcome,) = encoder.learn(folder, **QUIET)
+        shutil.rmtree(folder)
+        assert (outcome.kind, outcome.version, encoder.version) == ("learned", number, number)
+    memory = StateFolder(encoder.folder).memory_of(2)
+    assert len(memory) == 12  # the budget, shared by both steps
+    assert torch.bincount(memory.steps).tolist() == [6, 6]
+    health = encoder.health()
+    assert 0 <= health["neighbour_overlap"] <= 1
+    assert health["verdict"]
+    assert encoder.encode(deliver("new", "textures", 40, 5)).shape == (5, encoder.frozen().encoder.num_features)
+    assert not (encoder.folder / "learning").exists()
+    page = (encoder.folder / "report.html").read_text()
+    assert "week-1" in page
+    assert page.count("data:image/png") >= 12
+
+
+def test_images_learned_before_are_recognised_by_content(tmp_path: Path, deliver: Deliver) -> None:
+    encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
+    folder = deliver("week-1")
+    encoder.learn(folder, **QUIET)
+    before = {path: path.read_bytes() for path in encoder.folder.rglob("*") if path.is_file()}
+    folder.rename(tmp_path / "renamed")
+    (outcome,) = encoder.learn(tmp_path / "renamed", **QUIET)
+    assert outcome.kind == "known"
+    assert {path: path.read_bytes() for path in encoder.folder.rglob("*") if path.is_file()} == before
+    mixed = deliver("mixed", first=10, count=40)  # 20 known, 20 new
+    (outcome,) = encoder.learn(mixed, **QUIET)
+    assert outcome.step["num_images"] == 20
+    assert outcome.step["num_known"] == 20
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory, pictures: dict[str, list[bytes]]) -> Callable[[str], Any]:
+    """The fingerprint of a state of two drops that was never broken off, by strategy."""
+
+    @cache
+    def of(strategy: str) -> dict[str, str]:
+        place = tmp_path_factory.mktemp("whole")
+        encoder = two_drops(place / "state", partial(deliver_to, place, pictures), strategy=strategy)
+        return fingerprint(encoder.folder)
+
+    return of
+
+
+BREAKS = [("ccl", 1), ("ccl", 4), ("ccl", 7), ("ccl", 9), ("finetuning", 4), ("simple_rehearsal", 7)]
+
+
+@pytest.mark.parametrize(("strategy", "broken_at"), BREAKS)
+def test_broken_off_anywhere_the_same_call_goes_on_to_the_same_bits(
+    tmp_path: Path,
+    deliver: Deliver,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Callable[[str], Any],
+    broken_at: int,
+    strategy: str,
+) -> None:
+    encoder = ContinualEncoder.create(tmp_path / "broken", **{**TINY, "strategy": strategy})
+    encoder.learn(deliver("week-1"), **QUIET)
+    save, count = RunState.save, 0
+
+    def breaking(self: RunState, *arguments: Any) -> None:
+        nonlocal count
+        self._saved_at = -1e9  # a save is due at every update
+        save(self, *arguments)
+        count += 1
+        if count == broken_at:
+            raise ConnectionResetError("pulled the plug")
+
+    monkeypatch.setattr(RunState, "save", breaking)
+    with pytest.raises(ConnectionResetError):
+        encoder.learn(deliver("week-2", "textures"), **QUIET)
+    monkeypatch.undo()
+    assert encoder.version == 1
+    (outcome,) = ContinualEncoder.open(tmp_path / "broken").learn(deliver("week-2", "textures"), **QUIET)
+    assert outcome.kind == "learned"
+    assert fingerprint(encoder.folder) == unbroken(strategy)
+
+
+@pytest.mark.parametrize("moment", ["write", "remember_seen", "write_settings", "forget_learning", "prune"])
+def test_broken_off_while_a_version_is_promoted(
+    tmp_path: Path,
+    deliver: Deliver,
+    monkeypatch: pytest.MonkeyPatch,
+    unbroken: Callable[[str], Any],
+    moment: str,
+) -> None:
+    encoder = ContinualEncoder.create(tmp_path / "broken", **TINY)
+    encoder.learn(deliver("week-1"), **QUIET)
+    original = getattr(StateFolder, moment)
+
+    def breaking(self: StateFolder, *arguments: Any) -> Any:
+        if (self.learning / "drop.json").exists() and (self.learning / "status.json").exists():
+            raise ConnectionResetError("pulled the plug")
+        return original(self, *arguments)
+
+    monkeypatch.setattr(StateFolder, moment, breaking)
+    with contextlib.suppress(ConnectionResetError):
+        encoder.learn(deliver("week-2", "textures"), **QUIET)
+    monkeypatch.undo()
+    ContinualEncoder.open(tmp_path / "broken").learn(deliver("week-2", "textures"), **QUIET)
+    assert fingerprint(encoder.folder) == unbroken("ccl")
+    assert not (encoder.folder / "learning").exists()
+
+
+def test_another_drop_waits_until_the_unfinished_one_is_done_or_given_up(
+    tmp_path: Path, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
+    with monkeypatch.context() as patched:
+        patched.setattr(RunState, "save", _plug)
+        with pytest.raises(ConnectionResetError):
+            encoder.learn(deliver("week-1"), **QUIET)
+    with pytest.raises(UserError, match=r"in the middle of learning 'week-1' .30 images.*--restart"):
+        encoder.learn(deliver("week-2", "textures"), **QUIET)
+    with pytest.raises(UserError, match=r"half learned with other settings.*weights.contrast.*--restart"):
+        encoder.learn(deliver("week-1"), settings={"weights": {"contrast": 0.5}}, **QUIET)
+    (outcome,) = encoder.learn(deliver("week-2", "textures"), restart=True, **QUIET)
+    assert outcome.step["name"] == "week-2"
+
+
+def _plug(*_: Any) -> None:
+    raise ConnectionResetError("pulled the plug")
+
+
+def test_a_worse_version_is_refused_and_taken_later_without_learning_again(
+    tmp_path: Path, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labelled = tmp_path / "labelled"
+    for number, domain in enumerate(("symbols", "textures")):
+        shutil.copytree(deliver(f"part{number}", domain, 60, 10), labelled / domain)
+    values = iter([80.0, 70.0, 70.0, 70.0])
+
+    def measured(encoder: object, viewer: object, images: Dataset) -> Accuracy:
+        return Accuracy("labelled", images.fingerprint, 2, 16, 4, next(values), 50.0)
+
+    monkeypatch.setattr(Accuracy, "of", measured)
+    encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
+    encoder.learn(deliver("week-1"), probe=labelled, max_drop=5, **QUIET)
+    (refused,) = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=5, **QUIET)
+    assert (refused.kind, refused.version, encoder.version) == ("refused", 1, 1)
+    assert "fell from 80.0 to 70.0 %, by 10.0 points, and 5 are allowed" in refused.told
+    rows = (encoder.folder / "learning" / "metrics.jsonl").read_bytes()
+    again = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=5, **QUIET)
+    assert again[0].kind == "refused"
+    assert [event["kind"] for event in encoder.events] == ["learned", "refused"]
+    (taken,) = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=10, **QUIET)
+    assert (taken.kind, encoder.version) == ("learned", 2)
+    assert (encoder.folder / "steps" / "00000002" / "metrics.jsonl").read_bytes() == rows
+    page = (encoder.folder / "report.html").read_text()
+    assert "by 10.0 points" in page
+
+
+def test_without_labels_the_remembered_groups_decide(tmp_path: Path, deliver: Deliver) -> None:
+    encoder = two_drops(tmp_path / "state", deliver)
+    before, after = encoder.health()["group_agreement"]
+    encoder.rollback()
+    (outcome,) = encoder.learn(deliver("week-2", "textures"), max_drop=max(before - after, 0.0) + 0.1, **QUIET)
+    assert outcome.kind == "learned"
+    encoder.rollback(1)
+    (outcome,) = encoder.learn(deliver("week-2", "textures"), max_drop=before - after - 0.1, **QUIET)
+    assert outcome.kind == "refused"
+    assert "agreement of remembered images" in outcome.told
+
+
+def test_rollback_forgets_and_a_pin_holds(tmp_path: Path, deliver: Deliver) -> None:
+    encoder = two_drops(tmp_path / "state", deliver)
+    some = deliver("some", count=3)
+    rows = {number: encoder.encode(some, version=number) for number in (1, 2)}
+    assert not np.allclose(rows[1], rows[2])
+    assert encoder.rollback() == 1
+    np.testing.assert_array_equal(encoder.encode(some), rows[1])
+    (outcome,) = encoder.learn(deliver("week-2", "textures"), **QUIET)
+    assert outcome.version == 3  # a number is given once
+    np.testing.assert_array_equal(encoder.encode(some), rows[2])  # the same drop on the same past
+    encoder.pin(1)
+    np.testing.assert_array_equal(encoder.encode(some), rows[1])
+    encoder.learn(deliver("week-3", "textures", 40, 20), keep_versions=1, **QUIET)
+    assert encoder.versions == [1, 4]  # the pinned one and the current one
+    encoder.pin(None)
+    with pytest.raises(UserError, match="no version 2 to roll back to; there are 1, 4"):
+        encoder.rollback(2)
+    with pytest.raises(UserError, match="no version 7; there are 1, 4"):
+        encoder.encode(some, version=7)
+
+
+def test_arrays_tensors_and_endless_streams(tmp_path: Path, pictures: dict[str, list[bytes]], deliver: Deliver) -> None:
+    arrays = np.stack([np.asarray(Image.open(path)) for path in sorted(deliver("a", count=48).iterdir())])
+    encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
+    (outcome,) = encoder.learn(arrays[:16], name="an array", **QUIET)
+    assert outcome.step["num_images"] == 16
+    (outcome,) = encoder.learn(torch.from_numpy(arrays[:32]).permute(0, 3, 1, 2), **QUIET)
+    assert (outcome.step["num_images"], outcome.step["num_known"]) == (16, 16)
+
+    def stream() -> Iterator[np.ndarray]:
+        yield from arrays
+
+    assert [outcome.step["num_images"] for outcome in encoder.learn(stream(), **QUIET)] == [16]
+    other = ContinualEncoder.create(tmp_path / "other", **TINY)
+    outcomes = other.learn(stream(), chunk=20, **QUIET)
+    assert [outcome.step["num_images"] for outcome in outcomes] == [20, 28]  # 8 are too few for a step of their own
+    assert other.learn(stream(), chunk=20, **QUIET) == []
+
+
+def test_an_endless_stream_that_broke_off_is_cut_where_it_was(
+    tmp_path: Path, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = [np.asarray(Image.open(path)) for path in sorted(deliver("a", count=60).iterdir())]
+    whole = ContinualEncoder.create(tmp_path / "whole", **TINY)
+    whole.learn(iter(arrays), chunk=20, **QUIET)
+    broken = ContinualEncoder.create(tmp_path / "broken", **TINY)
+    save, count = RunState.save, 0
+
+    def breaking(self: RunState, *arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        self._saved_at = -1e9
+        save(self, *arguments)
+        if count == 12:
+            raise ConnectionResetError
+
+    monkeypatch.setattr(RunState, "save", breaking)
+    with pytest.raises(ConnectionResetError):
+        broken.learn(iter(arrays), chunk=20, **QUIET)
+    monkeypatch.undo()
+    assert broken.version == 1
+    broken.learn(iter(arrays), chunk=20, **QUIET)
+    assert fingerprint(broken.folder) == fingerprint(whole.folder)
+
+
+def test_bad_input_gets_a_line_and_loses_nothing(
+    tmp_path: Path, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = two_drops(tmp_path / "state", deliver)
+    before = {path: path.read_bytes() for path in encoder.folder.rglob("*") if path.is_file()}
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("no image")
+    for images in ("empty", "texts", "nowhere", "nothing*.png"):
+        with pytest.raises(UserError) as told:
+            encoder.learn(tmp_path / images, **QUIET)
+        assert len(str(told.value).splitlines()) == 1
+    with pytest.raises(UserError, match=r"1 new images are too few to learn from .at least 16."):
+        encoder.learn(deliver("one", "textures", 40, 1), **QUIET)
+    with pytest.raises(UserError, match=r"encoder\.width"):
+        encoder.learn(deliver("more", "textures", 40, 20), settings={"encoder": {"width": 8}}, **QUIET)
+    with pytest.raises(UserError, match="did you mean 'epochs'"):
+        encoder.learn(deliver("more", "textures", 40, 20), settings={"epoch": 8}, **QUIET)
+    with pytest.raises(UserError, match="holds no images"):
+        encoder.learn(deliver("more", "textures", 40, 20), probe=tmp_path / "empty", **QUIET)
+    with locked(encoder.folder, STATE), pytest.raises(UserError, match="is in use by"):
+        encoder.learn(deliver("more", "textures", 40, 20), **QUIET)
+    with pytest.raises(UserError, match="holds a state already"):
+        ContinualEncoder.create(encoder.folder)
+    with pytest.raises(UserError, match="is no state and not empty"):
+        ContinualEncoder.create(tmp_path / "texts")
+    assert {path: path.read_bytes() for path in encoder.folder.rglob("*") if path.is_file()} == before
+
+
+def test_bad_images_are_left_out_and_listed_and_too_many_refused(tmp_path: Path, deliver: Deliver) -> None:
+    folder = deliver("week-1", count=70)
+    (folder / "page.jpg").write_text("<html>no image</html>")
+    (folder / "empty.png").touch()
+    encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
+    (outcome,) = encoder.learn(folder, **QUIET)
+    assert outcome.step["num_images"] == 70
+    with (encoder.folder / "steps" / "00000001" / "bad_images.csv").open() as file:
+        assert sorted(Path(row["path"]).name for row in csv.DictReader(file)) == ["empty.png", "page.jpg"]
+    second = deliver("week-2", "textures")
+    for number in range(3):
+        (second / f"bad{number}.jpg").write_bytes(b"none")
+    with pytest.raises(UserError, match="3 of 33 images can't be decoded"):
+        encoder.learn(second, **QUIET)
+    assert encoder.version == 1
+
+
+def test_an_archive_is_learned_and_nothing_of_it_stays_outside_or_behind(tmp_path: Path, deliver: Deliver) -> None:
+    folder = deliver("week-1")
+    with tarfile.open(tmp_path / "week.tar.gz", "w:gz") as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, arcname=f"../../outside/{path.name}")
+    encoder = ContinualEncoder.create(tmp_path / "deep" / "state", **TINY)
+    (outcome,) = encoder.learn(tmp_path / "week.tar.gz", **QUIET)
+    assert (outcome.kind, outcome.step["num_images"]) == ("learned", 30)
+    assert not list(tmp_path.rglob("outside"))
+    assert not list(encoder.folder.rglob("*.png"))
+    (outcome,) = encoder.learn(folder, **QUIET)
+    assert outcome.kind == "known"  # the same bytes, whichever way they come
+
+
+def test_a_first_call_that_is_refused_leaves_no_trace(tmp_path: Path, deliver: Deliver) -> None:
+    encoder = ContinualEncoder(StateFolder(tmp_path / "state"))
+    with pytest.raises(UserError, match="too few"):
+        encoder.learn(deliver("few", count=3), settings=TINY, **QUIET)
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_full_disk_leaves_the_old_version_and_the_work_done(
+    tmp_path: Path, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
+    encoder.learn(deliver("week-1"), **QUIET)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 0))
+        with pytest.raises(DiskFullError, match=r"bytes needed, 0 free"):
+            encoder.learn(deliver("week-2", "textures"), **QUIET)
+    assert encoder.version == 1
+    encoder.encode(deliver("some", count=3))
+    (outcome,) = encoder.learn(deliver("week-2", "textures"), **QUIET)
+    assert outcome.kind == "learned"
+
+
+def test_states_of_the_future_and_broken_ones_are_refused(tmp_path: Path, deliver: Deliver) -> None:
+    encoder = two_drops(tmp_path / "state", deliver)
+    ledger = json.loads((encoder.folder / "state.json").read_text())
+    (encoder.folder / "state.json").write_text(json.dumps({**ledger, "format": 99}))
+    with pytest.raises(UserError, match="made by a newer ccl; update ccl"):
+        ContinualEncoder.open(encoder.folder)
+    (encoder.folder / "state.json").write_text(json.dumps(ledger)[:50])
+    with pytest.raises(UserError, match=r"state\.json can't be read"):
+        ContinualEncoder.open(encoder.folder)
+    (encoder.folder / "state.json").write_text(json.dumps(ledger))
+    weights = encoder.folder / "versions" / "00000002" / "state.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(UserError, match="SHA-256"):
+        encoder.encode(deliver("some", count=3))
+    assert encoder.rollback(1) == 1
+    encoder.encode(deliver("some", count=3))
+    with pytest.raises(UserError, match="is no state"):
+        ContinualEncoder.open(tmp_path / "nowhere")
+
+
+def test_settings_may_change_between_drops_and_are_chosen_when_nothing_is_asked(
+    tmp_path: Path, deliver: Deliver
+) -> None:
+    encoder = ContinualEncoder.create(tmp_path / "state", epochs=1, device="cpu", threads=1)
+    encoder.learn(deliver("week-1", count=20), **QUIET)
+    settings = StateFolder(encoder.folder).settings()
+    assert settings is not None
+    assert (settings.data.resize, settings.batch_size, settings.epochs) == (16, 16, 1)
+    assert settings.memory.clusters == "estimate"
+    encoder.learn(deliver("week-2", "textures", count=20), settings={"batch_size": 10}, **QUIET)
+    settings = StateFolder(encoder.folder).settings()
+    assert settings is not None
+    assert settings.batch_size == 10

@@ -1,0 +1,123 @@
+"""Search against plain NumPy, and the sheet of what it found: whole, escaped, asking nobody for anything."""
+
+import base64
+import html
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ccl.continual_encoder import FrozenEncoder, searching
+from ccl.continual_encoder.contact_sheet import Answer, Shown, check_sheet_size, write_sheet
+from ccl.continual_encoder.description import description
+from ccl.continual_encoder.feature_files import write_features
+from ccl.continual_encoder.searching import Collection, find, nearest, stored_collection
+from ccl.data import FileSource
+from ccl.errors import UserError
+
+MakeFrozen = Callable[..., FrozenEncoder]
+
+
+def test_nearest_is_what_numpy_finds_in_whatever_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = np.random.default_rng(0)
+    queries, rows = draws.normal(size=(7, 5)), draws.normal(size=(101, 5)) * draws.uniform(0.1, 10, (101, 1))
+    cosine = (queries / np.linalg.norm(queries, axis=1)[:, None]) @ (rows / np.linalg.norm(rows, axis=1)[:, None]).T
+    order = np.argsort(-cosine, axis=1)[:, :6]
+    for num_queries, num_rows in [(256, 16384), (3, 10), (1, 1)]:
+        monkeypatch.setattr(searching, "_QUERIES", num_queries)
+        monkeypatch.setattr(searching, "_ROWS", num_rows)
+        similarity, places = nearest(torch.tensor(queries).float(), torch.tensor(rows).float(), 6)
+        assert np.array_equal(places.numpy(), order)
+        assert np.allclose(similarity.numpy(), np.take_along_axis(cosine, order, 1), atol=1e-6)
+
+
+def test_equals_come_in_their_order_and_k_may_exceed_what_there_is() -> None:
+    similarity, places = nearest(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0], [2.0, 0.0], [3.0, 0.0]]), 9)
+    assert places.tolist() == [[1, 2, 0]]
+    assert similarity.tolist() == [[1.0, 1.0, 0.0]]
+    with pytest.raises(ValueError, match="needs a query"):
+        nearest(torch.zeros(1, 2), torch.zeros(0, 2), 1)
+    with pytest.raises(ValueError, match=r"\(Q, F\)"):
+        nearest(torch.zeros(1, 3), torch.zeros(4, 2), 1)
+
+
+def test_stored_features_serve_as_the_images_do_and_only_their_own_encoder(
+    make_frozen: MakeFrozen, labelled: Path, tmp_path: Path
+) -> None:
+    frozen = make_frozen()
+    names = [str(path) for path in sorted(labelled.rglob("*.png"))]
+    source = FileSource(names)
+    rows = frozen.features(source)
+    write_features(tmp_path / "f.npz", rows, names, 3, description(frozen))
+    fresh = Collection(rows, names, source.encoded)
+    stored = stored_collection(tmp_path / "f.npz", frozen)
+    assert find(fresh, stored, 4) == find(fresh, fresh, 4)
+    answer = find(fresh, stored, 4)[12]
+    assert answer.hits[0][0].name == answer.query.name == names[12]
+    assert all("kiwi" in image.name for image, _ in answer.hits)
+    Path(names[12]).unlink()
+    assert find(Collection(rows, names, lambda _: None), stored, 1)[12].hits[0][0].content is None
+    with pytest.raises(UserError, match=r"of another encoder.*ccl encode"):
+        stored_collection(tmp_path / "f.npz", make_frozen(seed=5))
+
+
+def png(colour: str, side: int = 20) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (side, side), colour).save(file, format="PNG")
+    return file.getvalue()
+
+
+HOSTILE = "<script>alert(1)</script>\"' &.png"
+
+
+def answers() -> list[Answer]:
+    hits = (
+        (Shown("red.png", png("red")), 0.98765),
+        (Shown(HOSTILE, png("blue", 700)), 0.5),
+        (Shown("gone", None), 0.1),
+    )
+    return [Answer(Shown("query-\udcff.png", png("green")), hits), Answer(Shown("second", b"no image"), hits[:1])]
+
+
+def test_the_page_escapes_names_and_needs_nothing_else(tmp_path: Path) -> None:
+    write_sheet(tmp_path / "s.html", answers(), f"Most like {HOSTILE}")
+    page = (tmp_path / "s.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert html.escape("<script>alert(1)</script>") in page
+    assert page.count("0.988") == 2
+    assert page.count("not found") == 2  # the file that is gone, and the one that is no image
+    assert "default-src 'none'" in page
+    assert not re.search(r"(?:src|href)=\"(?!data:)|url\(|@import|https?://", page)
+    assert "prefers-color-scheme: dark" in page
+    sources = re.findall(r'src="data:image/(\w+);base64,([^"]+)"', page)
+    pictures = [Image.open(io.BytesIO(base64.b64decode(content))) for _, content in sources]
+    assert [picture.size for picture in pictures] == [(20, 20), (20, 20), (144, 144), (20, 20)]
+    assert pictures[0].convert("RGB").getpixel((3, 3)) == (0, 128, 0)
+    assert list(tmp_path.iterdir()) == [tmp_path / "s.html"]
+
+
+def test_the_picture_shows_query_and_hits_side_by_side(tmp_path: Path) -> None:
+    write_sheet(tmp_path / "s.png", answers(), "Most like <b>")
+    with Image.open(tmp_path / "s.png") as sheet:
+        seen = sheet.convert("RGB")
+    middles = [(12 + 72, 42 + 72), (12 + 156 + 12 + 72, 42 + 72), (12 + 312 + 12 + 72, 42 + 72)]
+    colours = [(0, 128, 0), (255, 0, 0), (0, 0, 255)]
+    assert [seen.getpixel(place) for place in middles] == colours
+    assert seen.height == 42 + 2 * 186 + 12
+
+
+def test_a_wrong_suffix_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"\.html, \.png"):
+        write_sheet(tmp_path / "s.pdf", answers(), "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sheet_has_room_for_so_many() -> None:
+    check_sheet_size(100, 19)
+    with pytest.raises(UserError, match="room for 2,000 images"):
+        check_sheet_size(100, 20)
