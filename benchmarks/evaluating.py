@@ -17,7 +17,6 @@ from ccl.runs import run
 from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.runs.probing import paper_accuracy
 from ccl.runs.process_memory import peak_memory
-from ccl.runs.silence import SilentDisplay
 from ccl.training import remember
 
 
@@ -57,7 +56,7 @@ def selection() -> Iterator[Row]:
     words = ["dataset=digits", "steps=1", "encoder.backbone=resnet18", "encoder.width=16", "epochs=3", "threads=1"]
     settings = load_settings("demo", [*words, "probe.after=never"])
     with tempfile.TemporaryDirectory() as scratch:
-        record = run(settings, Path(scratch) / "run", SilentDisplay())
+        record = run(settings, Path(scratch) / "run")
     epoch_s = min(row["seconds"] for row in record.rows if row["kind"] == "epoch")
     stream, device = build_stream(settings), torch.device("cpu")
     learner, viewer = build_learner(settings, device), build_viewer(settings, device)

@@ -10,7 +10,6 @@ from ccl.loading import load_settings
 from ccl.runs import run
 from ccl.runs.cost import estimate, step_sizes
 from ccl.runs.rates import measured_rate
-from ccl.runs.silence import SilentDisplay
 
 _SMALL_RESNET = ("encoder.backbone=resnet18", "encoder.width=16", "data.images_per_class=40", "epochs=3")
 _LARGE_RESNET = (
@@ -37,7 +36,7 @@ def cost_model() -> Iterator[Row]:
         before = measured_rate(settings, now=time.process_time)
         started = time.process_time()
         with tempfile.TemporaryDirectory() as scratch:
-            run(settings, Path(scratch) / "run", SilentDisplay())
+            run(settings, Path(scratch) / "run")
         real = time.process_time() - started
         rate = (before + measured_rate(settings, now=time.process_time)) / 2
         foretold = estimate(settings, *step_sizes(settings)).passes / rate

@@ -6,23 +6,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import torch
 
 from benchmarks.timing import Row, fastest
 from ccl.data import chain, epoch_batches
+from ccl.encoders import MomentumEncoder
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import load_settings
 from ccl.report import RunLog
 from ccl.runs import run
 from ccl.runs.build import build_learner, build_stream, build_viewer
-from ccl.runs.run_checkpoint import RunState
-from ccl.runs.silence import SilentDisplay
+from ccl.runs.run_checkpoint import RunState, stamp
 from ccl.settings import Settings
-from ccl.training import Progress
+from ccl.training import Progress, update
 from ccl.training.checkpoint import CheckpointStore
 from ccl.training.stopping import StopRequest
-from ccl.views import ViewBatch
 
 
 def efficiency() -> Iterator[Row]:
@@ -38,7 +38,7 @@ def efficiency() -> Iterator[Row]:
         )
         bare = fastest(_bare(settings), rounds=4)[0] / settings.batch_size
         with tempfile.TemporaryDirectory() as scratch:
-            record = run(settings, Path(scratch) / "run", SilentDisplay())
+            record = run(settings, Path(scratch) / "run")
         epochs = [row for row in record.rows if row["kind"] == "epoch"]
         whole = min(row["seconds"] / row["num_images"] for row in epochs)
         bare = min(bare, fastest(_bare(settings), rounds=4)[0] / settings.batch_size)
@@ -52,16 +52,16 @@ def _bare(settings: Settings) -> Callable[[], None]:
     images = torch.randn(settings.batch_size, 3, 32, 32)
     keys = torch.nn.functional.normalize(torch.randn(settings.batch_size, 128), dim=1)
     optimizer = torch.optim.SGD(learner.encoder.parameters(), 0.01, momentum=0.9)
-    key_encoder = learner.objective.key_encoder  # type: ignore[attr-defined]
+    key_encoder = cast(MomentumEncoder, learner.objective.key_encoder)
 
-    def update() -> None:
+    def arithmetic() -> None:
         loss = (learner.encoder(images) * keys).sum(dim=1).mean()
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         optimizer.step()
         key_encoder(images)
 
-    return update
+    return arithmetic
 
 
 def price_of_ccl() -> Iterator[Row]:
@@ -82,13 +82,8 @@ def _later_epoch(strategy: str) -> Callable[[], None]:
 
     def epoch() -> None:
         plain = learner.wants_plain(len(source))
-        seen: ViewBatch
         for seen in viewer.batches(source, batches, moment=(1, 0), num_views=2, plain=plain):
-            losses, context = learner.losses(seen, (1, 0))
-            optimizer.zero_grad()
-            torch.autograd.backward(learner.total(losses))
-            optimizer.step()
-            learner.after_update(context)
+            update(learner, seen, optimizer, (1, 0))
 
     return epoch
 
@@ -103,7 +98,7 @@ def late_steps() -> Iterator[Row]:
         ],
     )
     with tempfile.TemporaryDirectory() as scratch:
-        record = run(settings, Path(scratch) / "run", SilentDisplay())
+        record = run(settings, Path(scratch) / "run")
     epochs = [row for row in record.rows if row["kind"] == "epoch"]
     first, last = (min(row["seconds"] / row["num_images"] for row in epochs if row["step"] == step) for step in (1, 10))
     yield Row("late steps: seconds an image in step 10 ÷ step 1", last / first, 1.10, at_least=False)
@@ -117,24 +112,25 @@ def saving() -> Iterator[Row]:
     source = stream.arrivals[0]
     learner.memory.add(source, torch.arange(500), 0, torch.zeros(500), torch.zeros(500))
     learner.begin_step(0, source.ids, num_new=len(source))
-    progress = Progress()
+    progress, made = Progress(), stamp(settings, "")
     optimizer = progress.take(torch.optim.SGD(learner.encoder.parameters(), 0.01, momentum=0.9), False)
 
-    def update() -> None:
+    def saving() -> None:
+        state.save(progress, "phase")
+
+    def one_update() -> None:
         for seen in viewer.batches(source, [torch.arange(64)], moment=(0, 0), num_views=2):
-            losses, context = learner.losses(seen, (0, 0))
-            optimizer.zero_grad()
-            torch.autograd.backward(learner.total(losses))
-            optimizer.step()
-            learner.after_update(context)
+            update(learner, seen, optimizer, (0, 0))
 
     with tempfile.TemporaryDirectory() as scratch:
         log = RunLog(Path(scratch), settings, {"steps": []})
         log.row("step")
         store, matrix = CheckpointStore(Path(scratch) / "checkpoints"), AccuracyMatrix(5)
-        state = RunState(learner, log, store, others={"accuracy": matrix}, minutes=10, stop=StopRequest(), stamp={})
-        update()
-        update_s, save_s, restore_s = fastest(update, lambda: state.save(progress, "phase"), state.restore, rounds=3)
+        state = RunState(learner, log, store, others={"accuracy": matrix}, minutes=10, stop=StopRequest(), stamp=made)
+        one_update()
+        update_s, save_s, restore_s = fastest(
+            one_update, lambda: state.save(progress, "phase"), state.restore, rounds=3
+        )
     # The paper's epoch of 10,000 images of 32 px is four times the arithmetic of this network's 16 px.
     epoch_s = update_s * 4 * 10_000 / 64
     yield Row("saving: a save ÷ an epoch of CIFAR-100, T = 5", save_s / epoch_s, 0.02, at_least=False)

@@ -13,7 +13,8 @@ PACKAGE = ROOT / "src" / "ccl"
 # Upstream first. A module may import from its own layer and from those before it.
 LAYERS = [
     ["errors", "sizes"],
-    ["seeding", "strategies", "ranks"],
+    ["seeding", "catalogue", "ranks"],
+    ["strategies"],
     ["settings"],
     ["loading"],
     ["folder"],
@@ -22,6 +23,8 @@ LAYERS = [
     ["encoders"],
     ["losses"],
     ["memory"],
+    ["part"],
+    ["composition"],
     ["objectives"],
     ["retention"],
     ["training"],

@@ -3,13 +3,15 @@
 Settings stop at the edge: builders read them and pass plain keyword arguments; no part keeps a settings object.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
+from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION
 from ccl.errors import did_you_mean
 from ccl.sizes import num_bytes
-from ccl.strategies import STRATEGIES
+from ccl.strategies import STRATEGIES, refusal
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -67,12 +69,17 @@ class EncoderSettings(Section):
 
 
 class OptimizerSettings(Section):
-    """SGD, restarted each step."""
+    """What moves the weights; its schedule restarts at each step."""
 
+    name: Literal["sgd", "lars", "adamw"] = "sgd"
     learning_rate: Positive = 0.06
-    momentum: Share = 0.9
+    momentum: Share = 0.9  # adamw: its first beta
+    beta2: Share = 0.999  # adamw only
+    trust: Positive = 0.02  # lars only: how far a layer moves, relative to its norm
     weight_decay: Weight = 5e-4
+    decay_norms: bool = True  # false: no weight decay on biases and batch norm; lars never has one there
     schedule: Literal["cosine", "constant"] = "cosine"
+    warmup_epochs: CountOrZero = 0  # of each step, over which the learning rate rises linearly
     carry_momentum: bool = False  # authors' code: true
 
 
@@ -134,12 +141,26 @@ class QueueSettings(Section):
     mask_same_image: bool = False
 
 
-class WeightSettings(Section):
+class ShareSettings(Section):
+    """A share of old images in every batch."""
+
+    old: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    # as many updates an epoch as pooled images have, or as many as show every new image once
+    count: Literal["same_updates", "every_new_image"] = "same_updates"
+
+
+class _ContrastWeight(Section):
     """Weights of the loss terms from the second step on, where a strategy has parts that keep the past."""
 
     contrast: Weight = 0.9  # authors' code: 1.0
-    extra_sample_queue: Weight = 0.1
-    distillation: Weight = 0.1
+
+
+# One weight for each part of the catalogue that has a loss.
+WeightSettings = create_model(
+    "WeightSettings",
+    __base__=_ContrastWeight,
+    **{name: (Weight, row.weight) for name, row in RETENTION.items()},  # type: ignore[call-overload]
+)
 
 
 class ProbeSettings(Section):
@@ -163,12 +184,19 @@ class CheckpointSettings(Section):
     keep: Count = 2
 
 
+def _known(what: str, value: str, known: Iterable[str]) -> str:
+    if value not in known:
+        raise ValueError(f"unknown {what} {value!r}{did_you_mean(value, known)}")
+    return value
+
+
 class Settings(Section):
     """All settings of a run."""
 
     dataset: list[str] = ["cifar100"]  # several, joined by commas on the command line: a domain-incremental stream
     strategy: str = "ccl"
-    objective: Literal["moco_v2", "simclr", "insdisc"] = "moco_v2"
+    objective: str = "moco_v2"
+    composition: str | None = None  # what a batch holds; None: the strategy's own
     steps: Count | None = None  # None: as many as datasets or chunks, or 5
     epochs: Count = 200  # per step
     batch_size: Count = 512
@@ -188,6 +216,7 @@ class Settings(Section):
     memory: MemorySettings = MemorySettings()
     distillation: DistillationSettings = DistillationSettings()
     extra_sample_queue: QueueSettings = QueueSettings()
+    share: ShareSettings = ShareSettings()
     weights: WeightSettings = WeightSettings()
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
@@ -201,9 +230,17 @@ class Settings(Section):
     @field_validator("strategy")
     @classmethod
     def _known_strategy(cls, value: str) -> str:
-        if value not in STRATEGIES:
-            raise ValueError(f"unknown strategy {value!r}{did_you_mean(value, STRATEGIES)}")
-        return value
+        return _known("strategy", value, STRATEGIES)
+
+    @field_validator("objective")
+    @classmethod
+    def _known_objective(cls, value: str) -> str:
+        return _known("objective", value, OBJECTIVES)
+
+    @field_validator("composition")
+    @classmethod
+    def _known_composition(cls, value: str | None) -> str | None:
+        return None if value is None else _known("composition", value, COMPOSITIONS)
 
     @field_validator("device")
     @classmethod
@@ -221,6 +258,13 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> "Settings":
+        if why := refusal(self.strategy, self.objective, self.composition, self.weights.model_dump()):
+            raise ValueError(why)
+        if self.optimizer.warmup_epochs >= self.epochs > 1:
+            raise ValueError(
+                f"optimizer.warmup_epochs {self.optimizer.warmup_epochs} leaves nothing of {self.epochs} epochs; "
+                f"nearest valid value: {self.epochs - 1}"
+            )
         kind = self.stream_kind
         if self.data.mixing is not None and kind not in ("blurred", "free"):
             raise ValueError(f"data.mixing is for data.stream=blurred or free, not {kind}; set data.stream=blurred")
@@ -240,7 +284,7 @@ class Settings(Section):
         return self
 
 
-# What may differ when a run goes on: where things lie, who is told, how often they are saved, the epochs yet to come.
+# What may differ when a run resumes: where things lie, who watches, how often it is saved, the epochs yet to come.
 MAY_CHANGE = frozenset(
     {"data.root", "data.download", "data.workers", "threads", "trackers", "epochs"}
     | {"checkpoint.minutes", "checkpoint.keep"}

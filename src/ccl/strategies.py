@@ -1,47 +1,71 @@
-"""The strategies of the paper as rows of parts: what is kept of a step, and which terms keep the past."""
+"""Strategies as rows of parts: what is kept of a step, what a batch holds, and which terms keep the past."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from ccl.catalogue import COMPOSITIONS, MEMORY, OBJECTIVES, RETENTION, as_words
 
 SelectionMethod = Literal["random", "view_variance"]
 RANDOM: Final = "random"
 VIEW_VARIANCE: Final = "view_variance"
-DISTILLATION: Final = "distillation"
-EXTRA_SAMPLE_QUEUE: Final = "extra_sample_queue"
 
 
 @dataclass(frozen=True)
 class Strategy:
     """One row: how images are chosen for the rehearsal memory (None: no memory) and the parts that use it."""
 
+    title: str
     selection: SelectionMethod | None = None
-    retention: tuple[str, ...] = ()
+    retention: tuple[str, ...] = ()  # names of the catalogue's rows
+    composition: str = "pooled"
     all_at_once: bool = False  # the whole stream as one step, for as many epochs as a step has
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "finetuning": Strategy(),
-    "simple_rehearsal": Strategy(RANDOM),
+    "finetuning": Strategy("Finetuning"),
+    "simple_rehearsal": Strategy("Simple Rehearsal", RANDOM),
     # The rows of the paper's ablation between Simple Rehearsal and the whole method.
-    "variance_rehearsal": Strategy(VIEW_VARIANCE),
-    "variance_distillation": Strategy(VIEW_VARIANCE, (DISTILLATION,)),
-    "ccl": Strategy(VIEW_VARIANCE, (DISTILLATION, EXTRA_SAMPLE_QUEUE)),
-    # Rows that the paper does not show: each part alone.
-    "variance_queue": Strategy(VIEW_VARIANCE, (EXTRA_SAMPLE_QUEUE,)),
-    "random_ccl": Strategy(RANDOM, (DISTILLATION, EXTRA_SAMPLE_QUEUE)),
-    "upper_bound": Strategy(all_at_once=True),
+    "variance_rehearsal": Strategy("+ variance sampling", VIEW_VARIANCE),
+    "variance_distillation": Strategy("+ distillation", VIEW_VARIANCE, ("distillation",)),
+    "ccl": Strategy("CCL", VIEW_VARIANCE, ("distillation", "extra_sample_queue")),
+    # Rows that the paper does not show: each part alone, and old images as a share of every batch.
+    "variance_queue": Strategy("variance sampling + ESQ", VIEW_VARIANCE, ("extra_sample_queue",)),
+    "random_ccl": Strategy("CCL, random sampling", RANDOM, ("distillation", "extra_sample_queue")),
+    "shared_rehearsal": Strategy("Shared Rehearsal", RANDOM, composition="share"),
+    "upper_bound": Strategy("Upper Bound", all_at_once=True),
 }
 
-TITLES: dict[str, str] = {
-    "finetuning": "Finetuning",
-    "simple_rehearsal": "Simple Rehearsal",
-    "variance_rehearsal": "+ variance sampling",
-    "variance_distillation": "+ distillation",
-    "ccl": "CCL",
-    "variance_queue": "variance sampling + ESQ",
-    "random_ccl": "CCL, random sampling",
-    "upper_bound": "Upper Bound",
-}
+
+TITLES = {name: row.title for name, row in STRATEGIES.items()}
+
+
+def strategy_title(name: str) -> str:
+    """A strategy's title; of one that no row has (a run of another version), its name as words."""
+    return STRATEGIES[name].title if name in STRATEGIES else as_words(name)
+
+
+def refusal(strategy: str, objective: str, composition: str | None, weights: Mapping[str, float]) -> str:
+    """Why these don't go together, in one line with the nearest choice that does; empty where they do."""
+    row = STRATEGIES[strategy]
+    parts = {name: RETENTION[name] for name in row.retention if weights[name] > 0}
+    parts |= {name: COMPOSITIONS[name] for name in [composition or row.composition]}
+    given = OBJECTIVES[objective].gives | ({MEMORY} if row.selection else frozenset())
+    for name, part in parts.items():
+        for need in sorted(part.needs - given):
+            owner = f"strategy {strategy}" if need == MEMORY else f"objective {objective}"
+            return f"{name} needs {need}, and {owner} has none; {_advice(name, need, strategy)}"
+    return ""
+
+
+def _advice(part: str, need: str, strategy: str) -> str:
+    """The nearest choice that makes sense."""
+    if need == MEMORY:
+        return "try strategy=simple_rehearsal"
+    if part in COMPOSITIONS:
+        return "try composition=pooled"
+    objectives = [name for name, row in OBJECTIVES.items() if need in row.gives]
+    return f"set weights.{part}=0, or objective={objectives[0]}"
 
 
 def matters(setting: str, strategy: str, objective: str) -> bool:
@@ -49,12 +73,14 @@ def matters(setting: str, strategy: str, objective: str) -> bool:
     row = STRATEGIES.get(strategy)
     section, _, rest = setting.partition(".")
     part = rest if section == "weights" else section
-    if section in ("moco_v2", "insdisc"):
+    if section in OBJECTIVES:
         return section == objective
     if row is None:
         return True
-    if part in (DISTILLATION, EXTRA_SAMPLE_QUEUE):
+    if part in RETENTION:
         return part in row.retention
+    if part in COMPOSITIONS:
+        return part == row.composition
     if section == "weights":
         return bool(row.retention)
     return row.selection is not None if section == "memory" else True

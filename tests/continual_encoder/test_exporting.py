@@ -22,7 +22,7 @@ from ccl.continual_encoder.exporting import Exported, export, load_backbone, pla
 from ccl.continual_encoder.model_card import card, write_card
 from ccl.data import ArraySource, FileSource, ImageSource
 from ccl.data.resizing import squared
-from ccl.encoders import SplitBatchNorm2d, make_encoder
+from ccl.encoders import SplitBatchNorm, make_encoder
 from ccl.errors import UserError
 
 MakeFrozen = Callable[..., FrozenEncoder]
@@ -112,7 +112,7 @@ def test_a_convnet_comes_back_through_its_own_reader(make_frozen: MakeFrozen, tm
 
 def test_split_batch_norm_becomes_plain(make_frozen: MakeFrozen) -> None:
     frozen = make_frozen("resnet18", groups=4)
-    assert any(isinstance(part, SplitBatchNorm2d) for part in frozen.encoder.modules())
+    assert any(isinstance(part, SplitBatchNorm) for part in frozen.encoder.modules())
     plain = plain_backbone(frozen)
     assert {type(part) for part in plain.modules() if isinstance(part, nn.BatchNorm2d)} == {nn.BatchNorm2d}
     assert not any(part.training for part in plain.modules())

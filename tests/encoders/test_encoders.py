@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ccl.encoders import BACKBONES, MomentumEncoder, ResNet, SplitBatchNorm2d, make_encoder
+from ccl.encoders import BACKBONES, MomentumEncoder, ResNet, SplitBatchNorm, make_encoder
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -66,13 +66,13 @@ def by_hand(images: torch.Tensor, groups: int) -> torch.Tensor:
 @pytest.mark.parametrize(("num", "groups"), [(12, 1), (12, 4), (13, 4), (11, 3)])
 def test_each_group_is_normalised_by_itself(num: int, groups: int) -> None:
     images = torch.randn(num, 5, 3, 3) * torch.arange(1.0, num + 1)[:, None, None, None]
-    assert torch.allclose(SplitBatchNorm2d(5, groups)(images), by_hand(images, groups), atol=1e-5)
+    assert torch.allclose(SplitBatchNorm(5, groups)(images), by_hand(images, groups), atol=1e-5)
 
 
 @pytest.mark.parametrize("num", [12, 13])
 def test_running_statistics_follow_the_mean_over_groups(num: int) -> None:
     images = torch.randn(num, 5, 3, 3) + 2.0
-    split = SplitBatchNorm2d(5, 4)
+    split = SplitBatchNorm(5, 4)
     split(images)
     single = []
     for group in range(4):
@@ -84,7 +84,7 @@ def test_running_statistics_follow_the_mean_over_groups(num: int) -> None:
 
 
 def test_evaluation_is_plain_batch_norm() -> None:
-    split, plain = SplitBatchNorm2d(5, 4).eval(), nn.BatchNorm2d(5).eval()
+    split, plain = SplitBatchNorm(5, 4).eval(), nn.BatchNorm2d(5).eval()
     split.running_mean.uniform_()
     plain.load_state_dict(split.state_dict())
     images = torch.randn(7, 5, 3, 3)
@@ -95,7 +95,7 @@ def test_gradients_of_both_paths_agree_with_torch() -> None:
     for num in (12, 13):
         images = torch.randn(num, 5, 3, 3, requires_grad=True)
         weight = torch.randn(num, 5, 3, 3)
-        (SplitBatchNorm2d(5, 4)(images) * weight).sum().backward()
+        (SplitBatchNorm(5, 4)(images) * weight).sum().backward()
         mine, images.grad = images.grad, None
         (by_hand(images, 4) * weight).sum().backward()
         assert torch.allclose(mine, images.grad, atol=1e-5)

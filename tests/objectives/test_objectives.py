@@ -5,9 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.encoders import Encoder, make_encoder
+from ccl.encoders import Embedded, Encoder, make_encoder
 from ccl.losses import info_nce, instance_softmax, nt_xent
 from ccl.objectives import InsDisc, MoCoV2, SimCLR
+from ccl.part import BatchContext, Contrast
 from ccl.views import ViewBatch
 
 
@@ -29,6 +30,16 @@ def moco(encoder: Encoder, **options: bool) -> MoCoV2:
     return MoCoV2(encoder, queue_size=20, key_momentum=0.9, temperature=0.1, **options)
 
 
+def unit_rows(rows: Tensor) -> Embedded:
+    """Embeddings without a network; nothing looks at their features."""
+    return Embedded(rows[:, :0], rows, rows)
+
+
+def seen_with(contrast: Contrast, seen: ViewBatch) -> BatchContext:
+    nothing = seen.views[0][:0]
+    return BatchContext(seen, seen.ids < 0, False, (0, 0), (), contrast, nothing, unit_rows(torch.zeros(0, 8)))
+
+
 # --- MoCo v2
 
 
@@ -37,7 +48,7 @@ def test_moco_contrasts_the_query_with_its_key_against_the_queue() -> None:
     objective = moco(encoder)
     query = encoder(seen.views[0])
     keys = small().train()(seen.views[1])  # a twin of the key encoder, which starts as the student
-    contrast = objective.contrast((query,), seen, (0, 0))
+    contrast = objective.contrast((unit_rows(query),), seen, (0, 0))
     assert torch.allclose(contrast.keys, keys, atol=1e-5)  # shuffled for batch norm, and put back in order
     assert torch.allclose(contrast.loss, info_nce(query, keys, objective.queue.vectors, 0.1), atol=1e-5)
     assert contrast.pairs[0][0] is query
@@ -46,7 +57,7 @@ def test_moco_contrasts_the_query_with_its_key_against_the_queue() -> None:
 def test_moco_s_gradient_reaches_the_student_only() -> None:
     encoder, seen = small(), batch()
     objective = moco(encoder)
-    contrast = objective.contrast((encoder(seen.views[0]),), seen, (0, 0))
+    contrast = objective.contrast((encoder.embed(seen.views[0]),), seen, (0, 0))
     contrast.loss.backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
     assert not contrast.keys.requires_grad
@@ -56,11 +67,11 @@ def test_moco_s_gradient_reaches_the_student_only() -> None:
 def test_after_an_update_the_key_encoder_follows_and_the_queue_takes_the_keys() -> None:
     encoder, seen = small(), batch()
     objective = moco(encoder)
-    contrast = objective.contrast((encoder(seen.views[0]),), seen, (0, 0))
+    contrast = objective.contrast((encoder.embed(seen.views[0]),), seen, (0, 0))
     before = objective.key_encoder.copy.head[0].weight.clone()
     with torch.no_grad():
         encoder.head[0].weight.add_(1.0)
-    objective.after_update(encoder, contrast, seen.ids)
+    objective.after_update(encoder, seen_with(contrast, seen))
     assert torch.allclose(objective.key_encoder.copy.head[0].weight, before + 0.1, atol=1e-5)
     assert torch.equal(objective.queue.vectors[:8], contrast.keys)
     assert objective.queue.ids[:8].tolist() == seen.ids.tolist()
@@ -69,10 +80,10 @@ def test_after_an_update_the_key_encoder_follows_and_the_queue_takes_the_keys() 
 def test_keys_are_shuffled_across_the_groups_of_split_batch_norm() -> None:
     encoder, seen = small(groups=4), batch()
     unshuffled = small(groups=4).train()(seen.views[1])
-    keys = moco(encoder).contrast((encoder(seen.views[0]),), seen, (0, 0)).keys
+    keys = moco(encoder).contrast((encoder.embed(seen.views[0]),), seen, (0, 0)).keys
     assert not torch.allclose(keys, unshuffled, atol=1e-4)  # other company, other statistics
-    again = moco(encoder).contrast((encoder(seen.views[0]),), seen, (0, 0)).keys
-    other = moco(encoder).contrast((encoder(seen.views[0]),), seen, (0, 1)).keys
+    again = moco(encoder).contrast((encoder.embed(seen.views[0]),), seen, (0, 0)).keys
+    other = moco(encoder).contrast((encoder.embed(seen.views[0]),), seen, (0, 1)).keys
     assert torch.equal(keys, again)
     assert not torch.equal(keys, other)  # another epoch, another shuffle
 
@@ -83,7 +94,7 @@ def test_a_new_step_resets_the_key_encoder_only_where_asked() -> None:
         objective = moco(encoder, reset_key_encoder=reset)
         with torch.no_grad():
             encoder.head[0].weight.add_(1.0)
-        objective.begin_step(encoder, torch.arange(4), 1)
+        objective.begin_step(encoder, 1, torch.arange(4))
         assert torch.equal(objective.key_encoder.copy.head[0].weight, encoder.head[0].weight) is reset
 
 
@@ -93,7 +104,10 @@ def test_masking_leaves_out_the_image_s_own_keys() -> None:
     query = encoder(seen.views[0])
     for objective in (masked, plain):
         objective.queue.push(query.detach(), seen.ids)  # the hardest false negatives: the queries themselves
-    assert masked.contrast((query,), seen, (0, 0)).loss < plain.contrast((query,), seen, (0, 0)).loss - 0.3
+    assert (
+        masked.contrast((unit_rows(query),), seen, (0, 0)).loss
+        < plain.contrast((unit_rows(query),), seen, (0, 0)).loss - 0.3
+    )
 
 
 # --- SimCLR
@@ -101,7 +115,7 @@ def test_masking_leaves_out_the_image_s_own_keys() -> None:
 
 def test_simclr_is_nt_xent_with_both_directions_as_pairs() -> None:
     first, second = (F.normalize(torch.randn(6, 8), dim=1).requires_grad_() for _ in range(2))
-    contrast = SimCLR(temperature=0.2).contrast((first, second), batch(6), (0, 0))
+    contrast = SimCLR(temperature=0.2).contrast((unit_rows(first), unit_rows(second)), batch(6), (0, 0))
     assert torch.equal(contrast.loss, nt_xent(first, second, 0.2))
     assert contrast.pairs == ((first, second), (second, first))
     assert torch.equal(contrast.keys, second)
@@ -115,20 +129,20 @@ def test_insdisc_s_exact_form_and_its_proximal_term() -> None:
     seen, query = batch(6, first_id=10), F.normalize(torch.randn(6, 8), dim=1)
     plain, near = InsDisc(8, temperature=0.2), InsDisc(8, temperature=0.2, proximal=3.0)
     for objective in (plain, near):
-        objective.begin_step(small(), torch.arange(30), 0)
-    loss = plain.contrast((query,), seen, (0, 0)).loss
+        objective.begin_step(small(), 0, torch.arange(30))
+    loss = plain.contrast((unit_rows(query),), seen, (0, 0)).loss
     own = plain.bank.vectors[10:16]
     assert torch.allclose(loss, instance_softmax(query, plain.bank.vectors, torch.arange(10, 16), 0.2))
     pull = ((query - own) ** 2).sum(1).mean()
-    assert torch.allclose(near.contrast((query,), seen, (0, 0)).loss, loss + 3.0 * pull, atol=1e-5)
+    assert torch.allclose(near.contrast((unit_rows(query),), seen, (0, 0)).loss, loss + 3.0 * pull, atol=1e-5)
 
 
 def test_insdisc_s_bank_moves_towards_the_embedding() -> None:
     seen, query = batch(6, first_id=10), F.normalize(torch.randn(6, 8), dim=1)
     objective = InsDisc(8, temperature=0.2, bank_momentum=0.5)
-    objective.begin_step(small(), torch.arange(30), 0)
+    objective.begin_step(small(), 0, torch.arange(30))
     before = objective.bank.vectors.clone()
-    objective.after_update(small(), objective.contrast((query,), seen, (0, 0)), seen.ids)
+    objective.after_update(small(), seen_with(objective.contrast((unit_rows(query),), seen, (0, 0)), seen))
     assert torch.allclose(objective.bank.vectors[10:16], F.normalize(before[10:16] + query, dim=1), atol=1e-6)
     assert torch.equal(objective.bank.vectors[:10], before[:10])
 
@@ -136,14 +150,14 @@ def test_insdisc_s_bank_moves_towards_the_embedding() -> None:
 def test_the_normaliser_is_estimated_once_a_step() -> None:
     seen, query = batch(6), F.normalize(torch.randn(6, 8), dim=1)
     objective = InsDisc(8, temperature=0.5, num_noise=200)
-    objective.begin_step(small(), torch.arange(30), 0)
-    objective.contrast((query,), seen, (0, 0))
+    objective.begin_step(small(), 0, torch.arange(30))
+    objective.contrast((unit_rows(query),), seen, (0, 0))
     exact = (query @ objective.bank.vectors.T / 0.5).exp().sum(1).mean()  # Z averaged over the batch
     assert float(objective.normaliser) == pytest.approx(float(exact), rel=0.1)
     estimate = float(objective.normaliser)
-    objective.contrast((query.flip(0),), seen, (0, 1))
+    objective.contrast((unit_rows(query.flip(0)),), seen, (0, 1))
     assert float(objective.normaliser) == estimate
-    objective.begin_step(small(), torch.arange(30), 1)
+    objective.begin_step(small(), 1, torch.arange(30))
     assert float(objective.normaliser) == 0
 
 
@@ -154,8 +168,8 @@ def test_the_noise_contrastive_estimate_learns_like_the_exact_softmax() -> None:
     for num_noise in (None, 4000):
         query = F.normalize(torch.randn(6, 8, generator=torch.Generator().manual_seed(5)), dim=1).requires_grad_()
         objective = InsDisc(8, temperature=0.5, num_noise=num_noise)
-        objective.begin_step(small(), torch.arange(30), 0)
-        objective.contrast((query,), seen, (0, 0)).loss.backward()
+        objective.begin_step(small(), 0, torch.arange(30))
+        objective.contrast((unit_rows(query),), seen, (0, 0)).loss.backward()
         assert query.grad is not None
         directions.append(query.grad.flatten())
     assert F.cosine_similarity(directions[0], directions[1], dim=0) > 0.9

@@ -14,10 +14,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
 from tiny import learn, tiny_settings
 
+from ccl.catalogue import OBJECTIVES
 from ccl.strategies import STRATEGIES
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
-OBJECTIVES = ("moco_v2", "simclr", "insdisc")
 
 
 def losses(strategy: str, objective: str) -> list[dict[str, float]]:

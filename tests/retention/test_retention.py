@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.encoders import make_encoder
+from ccl.encoders import Embedded, Encoder, make_encoder
 from ccl.losses import info_nce, similarity_distillation
 from ccl.objectives import Contrast
 from ccl.retention import BatchContext, ExtraSampleQueue, TeacherDistillation
@@ -23,7 +23,13 @@ def context(is_old: list[bool], has_past: bool = True, both_ways: bool = False) 
     pairs = ((query, keys), (keys, query)) if both_ways else ((query, keys),)
     contrast = Contrast(torch.zeros(()), query, pairs, keys)
     batch = ViewBatch(torch.arange(count), 50 + torch.arange(count), (images,), plain)
-    return BatchContext(batch, old, has_past, contrast, plain, unit(int(old.sum()), 8, seed=2).requires_grad_())
+    rows = unit(int(old.sum()), 8, seed=2).requires_grad_()
+    student_plain = Embedded(torch.zeros(len(rows), 3), rows, rows)
+    return BatchContext(batch, old, has_past, (1, 0), (), contrast, plain, student_plain)
+
+
+def small() -> Encoder:
+    return make_encoder("convnet", width=4, dim=8)
 
 
 # --- Extra sample queue
@@ -48,11 +54,11 @@ def test_two_pairs_count_half_each() -> None:
 
 def test_the_queue_takes_old_keys_only_and_in_the_first_step_all() -> None:
     part, seen = ExtraSampleQueue(4, 8, temperature=0.1), context([True, False, True, False])
-    part.after_update(seen)
+    part.after_update(small(), seen)
     assert part.queue.ids.tolist() == [50, 52, -1, -1]
     assert torch.equal(part.queue.vectors[:2], seen.contrast.keys[[0, 2]])
     fresh = ExtraSampleQueue(4, 8, temperature=0.1)
-    fresh.after_update(context([False] * 6, has_past=False))
+    fresh.after_update(small(), context([False] * 6, has_past=False))
     assert sorted(fresh.queue.ids.tolist()) == [52, 53, 54, 55]  # the latest keys of step 1 are its first fill
 
 
@@ -61,7 +67,9 @@ def test_the_queue_takes_old_keys_only_and_in_the_first_step_all() -> None:
 
 def distillation(**options: str) -> tuple[TeacherDistillation, torch.nn.Module]:
     encoder = make_encoder("convnet", width=4, dim=8)
-    part = TeacherDistillation(encoder, momentum=0.996, student_temperature=0.07, teacher_temperature=0.04, **options)  # type: ignore[arg-type]
+    part = TeacherDistillation(
+        encoder, temperature=0.2, momentum=0.996, student_temperature=0.07, teacher_temperature=0.04, **options
+    )  # type: ignore[arg-type]
     return part, encoder
 
 
@@ -69,7 +77,7 @@ def test_the_loss_compares_plain_rows_with_view_columns_of_old_images() -> None:
     (part, encoder), seen = distillation(), context([True, False, True, True])
     encoder.eval()
     taught = [encoder(images) for images in (seen.plain, seen.batch.views[0][seen.is_old])]
-    student = (seen.student_plain, seen.contrast.query[seen.is_old])
+    student = (seen.student_plain.unit, seen.contrast.query[seen.is_old])
     expected = similarity_distillation(*student, *taught, 0.07, 0.04)
     assert torch.allclose(part.loss(seen), expected, atol=1e-5)
     swapped, _ = distillation(rows="view")
@@ -86,7 +94,7 @@ def test_gradients_reach_the_old_rows_of_the_student_only() -> None:
     loss.backward()
     assert seen.contrast.query.grad is not None
     assert (seen.contrast.query.grad.norm(dim=1) > 0).tolist() == [True, False, True, True]
-    assert seen.student_plain.grad is not None
+    assert seen.student_plain.unit.grad is not None
     assert all(parameter.grad is None for parameter in part.teacher.parameters())
 
 
@@ -101,13 +109,13 @@ def test_the_teacher_restarts_with_a_step_and_follows_once_an_epoch() -> None:
     with torch.no_grad():
         for value in encoder.state_dict().values():
             value.add_(1)
-    part.begin_step(encoder)
+    part.begin_step(encoder, 1, torch.arange(2))
     taught = part.teacher.copy.state_dict()
     assert all(torch.equal(taught[name], value) for name, value in encoder.state_dict().items())
     before = taught["head.0.weight"].clone()
     with torch.no_grad():
         encoder.head[0].weight.add_(1.0)
-    part.after_update(context([True, True]))
+    part.after_update(encoder, context([True, True]))
     assert torch.equal(part.teacher.copy.state_dict()["head.0.weight"], before)
     part.end_epoch(encoder)
     assert torch.allclose(part.teacher.copy.state_dict()["head.0.weight"], before + 0.004, atol=1e-5)

@@ -1,9 +1,12 @@
 """The cost of a run: counts by hand, operations by the layers' own formula."""
 
+from functools import partial
+
 import pytest
 
+from ccl.catalogue import OBJECTIVES
 from ccl.loading import load_settings
-from ccl.runs.cost import Cost, estimate, forward_operations, step_sizes
+from ccl.runs.cost import Cost, estimate, step_sizes
 from ccl.runs.rates import ASSUMED_GPU_RATE, clock, in_words, measured_rate, sheet
 
 
@@ -21,7 +24,8 @@ def test_images_are_counted_with_the_memory_of_earlier_steps() -> None:
 
 def test_a_budget_bounds_the_memory_that_is_counted() -> None:
     def images(*changes: str) -> int:
-        settings = load_settings("cifar100", ["strategy=simple_rehearsal", "epochs=1", *changes])
+        one_group = "encoder.batch_norm_groups=1"  # else a few images are left out of each epoch
+        settings = load_settings("cifar100", ["strategy=simple_rehearsal", "epochs=1", one_group, *changes])
         return estimate(settings, [10_000] * 4, [20] * 4, 0).num_images - 40_000
 
     assert images("memory.clusters=estimate") == images() == 400 * (1 + 2 + 3)
@@ -36,17 +40,19 @@ def test_operations_follow_the_passes_of_each_strategy() -> None:
         settings = load_settings("cifar100-mini", ["epochs=1", "strategy=finetuning", *changes])
         return estimate(settings, [1000, 1000], [5, 5], 0).operations
 
-    one = forward_operations(load_settings("cifar100-mini"))
-    assert operations() == 2000 * 4 * one
-    assert operations("objective=simclr") == 2000 * 6 * one
-    assert operations("objective=insdisc") == 2000 * 3 * one
-    assert operations("strategy=simple_rehearsal") == 2100 * 4 * one
-    assert operations("strategy=ccl") == 2100 * 4 * one + 100 * 5 * one
+    # A backward pass costs nearly two forward ones: the images themselves need no gradient.
+    one = estimate(load_settings("cifar100-mini"), [1000], [5], 0).forward_operations
+    near = partial(pytest.approx, rel=0.05)
+    assert operations() == near(2000 * 4 * one)
+    assert operations("objective=simclr") == near(2000 * 6 * one)
+    assert operations("objective=insdisc") == near(2000 * 3 * one)
+    assert operations("strategy=simple_rehearsal") == operations() * 2100 / 2000
+    assert operations("strategy=ccl") - operations("strategy=simple_rehearsal") == near(100 * 5 * one)
 
 
 def test_operations_of_a_resnet_are_those_of_its_layers() -> None:
     """The published count of ResNet-50 at 224 px is 4.1 billion multiply-adds; an operation here is one of the two."""
-    from_paper = forward_operations(load_settings("imagenet-sub"))
+    from_paper = estimate(load_settings("imagenet-sub"), [1000], [5], 0).forward_operations
     assert from_paper == pytest.approx(2 * 4.1e9, rel=0.02)
 
 
@@ -68,9 +74,12 @@ def test_networks_are_counted_with_their_copies() -> None:
     plain, whole, simclr = cost(), cost("strategy=ccl"), cost("objective=simclr")
     assert plain.parameters == parameters
     queue = 4096 * 128
-    assert plain.network_bytes == 4 * (2 * parameters + queue) + 8 * parameters  # student, keys; gradient, momentum
-    assert whole.network_bytes - plain.network_bytes == 4 * (parameters + 128 * 128)  # teacher, extra sample queue
-    assert simclr.network_bytes == 4 * parameters + 8 * parameters
+    near = partial(pytest.approx, rel=0.003)  # batch norm's statistics and the queue's ids come on top
+    assert plain.network_bytes == near(4 * (2 * parameters + queue) + 8 * parameters)  # student, keys; gradient, momentum
+    assert whole.network_bytes - plain.network_bytes == near(4 * (parameters + 128 * 128))  # teacher, extra sample queue
+    assert simclr.network_bytes == near(4 * parameters + 8 * parameters)
+    assert cost("objective=insdisc").network_bytes - simclr.network_bytes == near(10_000 * (4 * 128 + 8))  # the bank
+    assert simclr.checkpoint_bytes == near(4 * parameters + 4 * parameters)
     assert simclr.activation_bytes == 2 * plain.activation_bytes
     assert plain.num_updates == 5 * 200 * 20  # 10,000 ÷ 512, rounded up
 
@@ -86,11 +95,12 @@ def test_reading_counts_probes_and_selection() -> None:
     budget = load_settings("cifar100", ["strategy=ccl", "probe.after=never", "memory.budget=9", "memory.per_cluster=0"])
     assert estimate(budget, [100] * 5, [2] * 5, 0).num_read == 500 * 7
     cost = estimate(chosen, [100] * 5, [2] * 5, 3000)
-    assert cost.passes == pytest.approx(cost.operations / cost.operations_per_image + cost.num_read / 4)
+    read = cost.passes - cost.operations / cost.operations_per_image
+    assert read == pytest.approx(cost.num_read / 4, rel=0.05)  # MoCo's image in training: four forward passes
 
 
 def test_a_rate_is_measured_with_views_for_every_objective() -> None:
-    for objective in ("moco_v2", "simclr", "insdisc"):
+    for objective in OBJECTIVES:
         settings = load_settings("demo", [f"objective={objective}", "batch_size=16"])
         assert 10 < measured_rate(settings, seconds=0.05) < 1e6
 

@@ -4,9 +4,8 @@ import pytest
 import torch
 from tiny import learn, same, tiny_settings
 
+from ccl.catalogue import OBJECTIVES
 from ccl.strategies import STRATEGIES
-
-OBJECTIVES = ("moco_v2", "simclr", "insdisc")
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -7,9 +7,10 @@ import torch
 from tiny import Watcher, learn, tiny_settings
 from torch import nn
 
+from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
 from ccl.memory import group
-from ccl.retention import BatchContext
+from ccl.part import BatchContext, Retention
 from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.training import Learner, NotFiniteError, Plan, remember
 
@@ -22,7 +23,7 @@ def second_step(*assignments: str) -> tuple[Learner, list[int]]:
     settings, sizes = tiny_settings("strategy=ccl", *assignments), list[int]()
     source = build_stream(settings).arrivals[0]
     learner.begin_step(1, source.ids, num_new=20)
-    learner.encoder.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
+    learner.encoder.backbone.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
     positions = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 20, 21, 22, 23])
     (batch,) = build_viewer(settings, CPU).batches(
         source, [positions], moment=(1, 0), num_views=2, plain=learner.wants_plain(len(source))
@@ -61,10 +62,10 @@ def test_the_cosine_restarts_with_every_step() -> None:
 def test_momentum_is_fresh_unless_carried_over() -> None:
     module = nn.Linear(2, 2)
     plan = Plan(epochs=3, batch_size=4, learning_rate=0.1, carry_momentum=False)
-    first = plan.optimizer(module, None)
-    assert plan.optimizer(module, first) is not first
+    first = plan.make_optimizer(module, None)
+    assert plan.make_optimizer(module, first) is not first
     carrying = Plan(epochs=3, batch_size=4, learning_rate=0.1, carry_momentum=True)
-    assert carrying.optimizer(module, first) is first
+    assert carrying.make_optimizer(module, first) is first
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
@@ -87,7 +88,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_update() -> None:
     learner = build_learner(settings, CPU)
     before = {name: value.clone() for name, value in learner.encoder.named_parameters()}
     learner.encoder.head[2].weight.register_hook(lambda gradient: gradient * float("inf"))
-    with pytest.raises(NotFiniteError, match=r"gradient of head\.2\.weight is not finite in step 1"):
+    with pytest.raises(NotFiniteError, match=r"gradient of encoder\.head\.2\.weight is not finite in step 1"):
         learn(settings, learner=learner)
     assert all(torch.equal(value, before[name]) for name, value in learner.encoder.named_parameters())
 
@@ -146,35 +147,43 @@ def test_every_part_of_the_state_is_in_the_state_dict() -> None:
         assert needed in names
 
 
-class Diary(nn.Module):
+class Diary(Retention):
     """A part that writes down when it is called."""
-
-    name = "diary"
-    plain_images = "none"
 
     def __init__(self) -> None:
         super().__init__()
         self.entries: list[str] = []
 
-    def begin_step(self, encoder: nn.Module) -> None:
+    def begin_step(self, encoder: Encoder, step: int, ids: torch.Tensor) -> None:
         self.entries.append("begin_step")
 
     def loss(self, context: BatchContext) -> torch.Tensor:
         self.entries.append("loss")
         return context.contrast.loss * 0
 
-    def after_update(self, context: BatchContext) -> None:
+    def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         self.entries.append(f"after_update {int(context.is_old.sum()) > 0}")
 
-    def end_epoch(self, encoder: nn.Module) -> None:
+    def end_epoch(self, encoder: Encoder) -> None:
         self.entries.append("end_epoch")
 
+    def end_step(self, encoder: Encoder) -> None:
+        self.entries.append("end_step")
 
-def test_parts_act_at_their_four_moments() -> None:
+
+def test_parts_act_when_the_loop_calls_them() -> None:
     settings = tiny_settings("strategy=simple_rehearsal", "epochs=2", "batch_size=16")
     plain, diary = build_learner(settings, CPU), Diary()
-    learner = Learner(plain.encoder, plain.objective, [diary], {"contrast": 1.0, "diary": 1.0})
+    learner = Learner(plain.encoder, plain.objective, {"diary": diary}, {"contrast": 1.0, "diary": 1.0})
     learn(settings, learner=learner)
-    first = ["begin_step", *(["after_update False"] * 2 + ["end_epoch"]) * 2]  # 24 images: two batches of 12
-    second = ["begin_step", *(["loss", "after_update True"] * 2 + ["end_epoch"]) * 2]  # 24 + 8 images: two of 16
+    first = [
+        "begin_step",
+        *(["after_update False"] * 2 + ["end_epoch"]) * 2,
+        "end_step",
+    ]  # 24 images: two batches of 12
+    second = [
+        "begin_step",
+        *(["loss", "after_update True"] * 2 + ["end_epoch"]) * 2,
+        "end_step",
+    ]  # 24 + 8 images: two of 16
     assert diary.entries == first + second

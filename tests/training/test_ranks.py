@@ -15,13 +15,13 @@ from in_ranks import in_ranks
 from tiny import tiny_settings
 
 from ccl import ranks
+from ccl.catalogue import OBJECTIVES
 from ccl.errors import UserError
 from ccl.runs.build import build_device, build_learner, build_stream
 from ccl.strategies import STRATEGIES
 
 Spread = Callable[[int], list[dict[str, Any]]]
 
-OBJECTIVES = ("moco_v2", "simclr", "insdisc")
 TWO = "encoder.batch_norm_groups=2"
 COMBINATIONS = [(TWO, f"strategy={strategy}", f"objective={name}") for strategy in STRATEGIES for name in OBJECTIVES]
 # What changes which rows meet: four groups, so that each rank splits too; the authors' variants; a network of a kind

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from tiny import tiny_settings
 from torch import Tensor
 
+from ccl.catalogue import OBJECTIVES
 from ccl.errors import StoppedError, UserError
 from ccl.runs import run
 from ccl.runs.display import PlainDisplay
@@ -25,7 +26,6 @@ from ccl.training import loop as loop_module
 from ccl.training.checkpoint import CheckpointStore
 
 run_module = importlib.import_module("ccl.runs.run")
-OBJECTIVES = ("moco_v2", "simclr", "insdisc")
 
 
 class BrokenError(Exception):

@@ -10,7 +10,7 @@ from ccl.data import ImageSource
 from ccl.loading import load_settings
 from ccl.runs.build import Stream, build_learner, build_plan, build_selection, build_stream, build_viewer
 from ccl.settings import Settings
-from ccl.training import Learner, Remembered, learn_stream
+from ccl.training import Learner, Observer, Remembered, learn_stream
 
 TINY = (
     "dataset=symbols,textures",
@@ -33,7 +33,7 @@ def tiny_settings(*assignments: str) -> Settings:
 
 
 @dataclass
-class Watcher:
+class Watcher(Observer):
     """An observer that writes down everything."""
 
     losses: list[dict[str, float]] = field(default_factory=list)

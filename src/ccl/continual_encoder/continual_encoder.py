@@ -24,8 +24,7 @@ from ccl.data.gathering import Gathered, gather, gather_arrays
 from ccl.errors import UserError
 from ccl.runs.display import make_display
 from ccl.runs.folder_lock import locked
-from ccl.runs.run import Display
-from ccl.runs.silence import SilentDisplay
+from ccl.training import Observer
 
 Images = str | Path | Iterable[Any]  # paths and folders, arrays, tensors, or anything that yields images
 CHUNK = 2_000  # images of an endless stream that become one step
@@ -101,7 +100,7 @@ class ContinualEncoder:
         restart: bool = False,
         keep_versions: int = KEEP_VERSIONS,
         settings: Mapping[str, Any] | None = None,
-        progress: bool | Display = True,
+        progress: bool | Observer = True,
     ) -> list[Outcome]:
         """Take in the next drop; broken off, the same call goes on. An outcome for each step that this made.
 
@@ -110,7 +109,7 @@ class ContinualEncoder:
         """
         if keep_versions < 1:
             raise UserError(f"keep_versions must be at least 1, got {keep_versions}")
-        display = progress if not isinstance(progress, bool) else make_display() if progress else SilentDisplay()
+        display = progress if not isinstance(progress, bool) else make_display() if progress else Observer()
         options = Options(
             name=name or _name_of(images),
             asked=settings,

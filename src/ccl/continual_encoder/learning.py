@@ -1,6 +1,6 @@
 """One drop into a state: gathered, learned as the next step of its stream, judged, promoted or refused.
 
-The same call again goes on where it was broken off, to the same bits; the images are not needed afterwards.
+The same call again resumes where it was interrupted, to the same bits; the images are not needed afterwards.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal
 
 import torch
 
@@ -22,18 +22,17 @@ from ccl.data import BadImage, ImageSource, write_bad_images
 from ccl.data.dataset import with_ids
 from ccl.data.gathering import Gathered, Unseen
 from ccl.data.resizing import squared
-from ccl.errors import StoppedError, UserError
-from ccl.folder import CHECKPOINTS, METRICS, put
+from ccl.errors import UserError
+from ccl.folder import METRICS, put
 from ccl.loading import merged
-from ccl.report import RunLog
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
 from ccl.runs.protocol import code_hash
-from ccl.runs.run import Both, Display
-from ccl.runs.run_checkpoint import RunState, by_part, resume, stamp
+from ccl.runs.run_checkpoint import by_part
+from ccl.runs.session import Session
 from ccl.settings import Settings
-from ccl.training import Learner, Progress, learn_stream
-from ccl.training.checkpoint import Checkpoint, CheckpointStore
+from ccl.training import Learner, Observer, Progress, learn_step
+from ccl.training.checkpoint import Checkpoint
 from ccl.training.stopping import StopRequest
 from ccl.views import Viewer
 
@@ -41,7 +40,6 @@ BAD_IMAGES = "bad_images.csv"
 KEEP_VERSIONS = 5
 _SAMPLE = 64  # images whose size stands for all
 
-Item = TypeVar("Item")
 # From the folder in which archives may be unpacked, and who shows progress, to the images.
 Gather = Callable[[Path, Callable[[int, int], None]], Gathered]
 
@@ -68,27 +66,8 @@ class Outcome:
     step: Mapping[str, Any]  # what the state remembers of the drop, as JSON values; empty for "known"
 
 
-class OnlyStep(Sequence[Item]):
-    """A stream of which only this step is there: the past is gone, the future not yet come."""
-
-    def __init__(self, step: int, item: Item) -> None:
-        self._step, self._item = step, item
-
-    def __len__(self) -> int:
-        return self._step + 1
-
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
-        if index != self._step:
-            raise LookupError(f"only step {self._step} is there, not {index}")
-        return self._item
-
-
-def learn(state: StateFolder, gather: Gather, display: Display, options: Options) -> Outcome:
-    """Take a drop in, or go on with it."""
+def learn(state: StateFolder, gather: Gather, display: Observer, options: Options) -> Outcome:
+    """Take a drop in, or resume it."""
     with ExitStack() as held, StopRequest() as stop:
         held.enter_context(locked(state.path, STATE))
         ledger = state.ledger() if state.exists() else Ledger()
@@ -106,7 +85,7 @@ class _Drop:
     """The work on one drop, in the order of its methods."""
 
     def __init__(
-        self, state: StateFolder, ledger: Ledger, display: Display, options: Options, stop: StopRequest
+        self, state: StateFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
     ) -> None:
         self.state, self.ledger, self.display, self.options, self.stop = state, ledger, display, options, stop
         self.parent = state.versions.load(ledger.current) if ledger.current else None
@@ -192,38 +171,18 @@ class _Drop:
         if self.parent is not None:
             _restore(learner, self.parent)
         about = {"state": str(self.state.path), "step": self.step + 1, "code": code_hash(), "torch": torch.__version__}
-        log = RunLog(self.state.learning, settings, about)
-        store = CheckpointStore(self.state.learning / CHECKPOINTS, settings.checkpoint.keep)
-        made = stamp(settings, fingerprint)
-        saver = RunState(
-            learner, log, store, others={}, minutes=settings.checkpoint.minutes, stop=self.stop, stamp=made
-        )
+        session = Session(self.state.learning, settings, about, self.display, self.stop)
         self.display.run_begins(self.options.name, self.step + 1, settings.epochs, self.step)
-        try:
-            progress = resume(saver, self.display)
+        with session.reporting():
+            progress = session.resume(learner, fingerprint)
             if progress is None:
-                log.begin()
                 momentum = by_part(self.parent.tensors)["optimizer"] if self.parent else {}
-                progress = Progress.restored({"step": self.step, "epoch": 0, "batch": 0, "phase": "train"}, momentum)
-            learn_stream(
-                learner,
-                OnlyStep(self.step, images),
-                viewer,
-                build_plan(settings),
-                selection=build_selection(settings),
-                num_clusters=OnlyStep(self.step, _clusters(settings, len(images))),
-                observer=Both(log, self.display),
-                progress=progress,
-                save=saver.save,
-            )
-        except StoppedError as stopped:
-            log.status("stopped", reason=str(stopped))
-            raise
-        except Exception as error:
-            log.status("failed", reason=str(error))
-            raise
+                progress = Progress.restored({"step": self.step}, momentum)
+            selection, clusters = build_selection(settings), _clusters(settings, len(images))
+            plan, observer = build_plan(settings), session.observer
+            if progress.step == self.step:  # drops of ccl 0.1 stand at the next step when they are learned
+                learn_step(learner, images, viewer, plan, progress, selection, clusters, observer, session.save)
         self.momentum = progress.state_dict() if settings.optimizer.carry_momentum else {}
-        self.display.run_ends()
 
     def _about(self, new: Unseen, learner: Learner) -> dict[str, Any]:
         """What the state will remember of this step, beside how it was judged."""

@@ -12,8 +12,8 @@ from ccl.continual_encoder.folder import Ledger, StateFolder
 from ccl.data import Unseen
 from ccl.errors import UserError
 from ccl.folder import put
-from ccl.runs.run_checkpoint import Notes
 from ccl.settings import Settings, differences
+from ccl.training import Observer
 
 DROP = "drop.json"
 UNPACKED = ".unpacked"  # hidden, should the state lie in a folder that is learned
@@ -33,7 +33,7 @@ class Claim:
     parent: int
     num_images: int
 
-    def stake(self, state: StateFolder, ledger: Ledger, settings: Settings, restart: bool, display: Notes) -> None:
+    def stake(self, state: StateFolder, ledger: Ledger, settings: Settings, restart: bool, display: Observer) -> None:
         """From here on the state is at this drop, or goes on with it; refuses where it is at another."""
         path = state.learning / DROP
         if path.exists() and restart:

@@ -1,18 +1,20 @@
 """What reads an image: backbones, heads, unit-norm embeddings, and slow copies of an encoder."""
 
 from ccl.encoders.convnet import ConvNet
-from ccl.encoders.encoder import BACKBONES, Encoder, make_backbone, make_encoder
+from ccl.encoders.encoder import BACKBONES, Embedded, Encoder, make_backbone, make_encoder
 from ccl.encoders.momentum_encoder import MomentumEncoder
 from ccl.encoders.resnet import ResNet
-from ccl.encoders.split_batch_norm import SplitBatchNorm2d
+from ccl.encoders.split_batch_norm import SplitBatchNorm, split_batch_norm
 
 __all__ = [
     "BACKBONES",
     "ConvNet",
+    "Embedded",
     "Encoder",
     "MomentumEncoder",
     "ResNet",
-    "SplitBatchNorm2d",
+    "SplitBatchNorm",
     "make_backbone",
     "make_encoder",
+    "split_batch_norm",
 ]

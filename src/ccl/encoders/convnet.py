@@ -4,20 +4,18 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from ccl.encoders.split_batch_norm import norm
-
 
 class ConvNet(nn.Module):
     """Four 3×3 convolutions of stride 2 with 1, 2, 4 and 8 times `width` channels, then the mean over places."""
 
-    def __init__(self, width: int = 32, batch_norm_groups: int = 1) -> None:
+    def __init__(self, width: int = 32) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
         for factor in (1, 2, 4, 8):
             layers += [
                 nn.Conv2d(channels, width * factor, 3, stride=2, padding=1, bias=False),
-                norm(width * factor, batch_norm_groups),
+                nn.BatchNorm2d(width * factor),
                 nn.ReLU(inplace=True),
             ]
             channels = width * factor

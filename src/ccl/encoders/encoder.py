@@ -1,6 +1,7 @@
 """Backbone and head as one module, and the builder that the settings call."""
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from ccl.encoders.convnet import ConvNet
 from ccl.encoders.resnet import ResNet
+from ccl.encoders.split_batch_norm import split_batch_norm
 from ccl.seeding import seeded
 
 BACKBONES = ("resnet18", "resnet34", "resnet50", "convnet")
@@ -20,12 +22,12 @@ class Backbone(Protocol):
     num_features: int
 
 
-def make_backbone(name: str, stem: str = "cifar", width: int | None = None, batch_norm_groups: int = 1) -> nn.Module:
+def make_backbone(name: str, stem: str = "cifar", width: int | None = None) -> nn.Module:
     """A backbone by name; `width` None is the published one (64 for ResNets, 32 for the ConvNet)."""
     if name == "convnet":
-        return ConvNet(width or 32, batch_norm_groups)
+        return ConvNet(width or 32)
     if name in BACKBONES:
-        return ResNet(int(name.removeprefix("resnet")), stem, width or 64, batch_norm_groups)
+        return ResNet(int(name.removeprefix("resnet")), stem, width or 64)
     raise ValueError(f"unknown backbone {name!r}; there are {', '.join(BACKBONES)}")
 
 
@@ -36,6 +38,22 @@ def make_head(kind: str, num_features: int, dim: int) -> nn.Module:
     if kind == "mlp":
         return nn.Sequential(nn.Linear(num_features, num_features), nn.ReLU(inplace=True), nn.Linear(num_features, dim))
     raise ValueError(f"head must be 'mlp' or 'linear', not {kind!r}")
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """All that one forward gives of N images."""
+
+    features: Tensor  # (N, F), what the backbone gives
+    projection: Tensor  # (N, D), what the head gives
+    unit: Tensor  # (N, D), the projection at unit norm
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    def rows(self, chosen: slice | Tensor) -> "Embedded":
+        """The same of some of the images."""
+        return Embedded(self.features[chosen], self.projection[chosen], self.unit[chosen])
 
 
 class Encoder(nn.Module):
@@ -63,11 +81,20 @@ class Encoder(nn.Module):
         with self._casting(images):
             return cast(Tensor, self.backbone(images)).float()
 
-    def forward(self, images: Tensor) -> Tensor:
+    def embed(self, images: Tensor) -> Embedded:
+        """Features, raw projections and unit embeddings from one forward."""
         features = self.features(images)
         with self._casting(images):
-            embeddings = self.head(features)
-        return F.normalize(embeddings.float(), dim=1)  # (N, D)
+            projection = cast(Tensor, self.head(features)).float()
+        return Embedded(features, projection, F.normalize(projection, dim=1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.embed(images).unit  # (N, D)
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """Compile the networks themselves, so that every way into them is fast."""
+        self.backbone.compile(*args, **options)
+        self.head.compile(*args, **options)
 
     def _casting(self, images: Tensor) -> AbstractContextManager[object]:
         return nullcontext() if self.dtype is torch.float32 else torch.autocast(images.device.type, self.dtype)
@@ -85,4 +112,4 @@ def make_encoder(
 ) -> Encoder:
     """A freshly initialised encoder, a pure function of its arguments."""
     with seeded(seed, "encoder"):
-        return Encoder(make_backbone(backbone, stem, width, batch_norm_groups), dim, head)
+        return split_batch_norm(Encoder(make_backbone(backbone, stem, width), dim, head), batch_norm_groups)

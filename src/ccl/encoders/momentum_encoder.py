@@ -6,6 +6,8 @@ from typing import Self, cast
 import torch
 from torch import Tensor, nn
 
+from ccl.encoders.encoder import Embedded, Encoder
+
 
 class MomentumEncoder(nn.Module):
     """θ ← m θ + (1 − m) θ_source, for parameters and buffers alike. Paper: eqs. 2 and 4.
@@ -48,6 +50,11 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
         return cast(Tensor, self.copy(images))
+
+    @torch.no_grad()
+    def embed(self, images: Tensor) -> Embedded:
+        """Features, raw projections and unit embeddings; the source must be an `Encoder`."""
+        return cast(Encoder, self.copy).embed(images)
 
 
 def _pairs(copied: nn.Module, source: nn.Module) -> list[tuple[Tensor, Tensor]]:

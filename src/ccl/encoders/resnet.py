@@ -4,8 +4,6 @@ from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
-from ccl.encoders.split_batch_norm import norm
-
 
 def _conv3x3(channels_in: int, channels_out: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
@@ -20,14 +18,14 @@ class BasicBlock(nn.Module):
 
     expansion: ClassVar[int] = 1
 
-    def __init__(self, channels_in: int, channels: int, stride: int, groups: int) -> None:
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
         super().__init__()
         self.conv1 = _conv3x3(channels_in, channels, stride)
-        self.bn1 = norm(channels, groups)
+        self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = _conv3x3(channels, channels)
-        self.bn2 = norm(channels, groups)
+        self.bn2 = nn.BatchNorm2d(channels)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = _shortcut(channels_in, channels * self.expansion, stride, groups)
+        self.downsample = _shortcut(channels_in, channels * self.expansion, stride)
 
     def forward(self, images: Tensor) -> Tensor:
         shortcut = images if self.downsample is None else self.downsample(images)
@@ -41,16 +39,16 @@ class Bottleneck(nn.Module):
 
     expansion: ClassVar[int] = 4
 
-    def __init__(self, channels_in: int, channels: int, stride: int, groups: int) -> None:
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
         super().__init__()
         self.conv1 = _conv1x1(channels_in, channels)
-        self.bn1 = norm(channels, groups)
+        self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = _conv3x3(channels, channels, stride)
-        self.bn2 = norm(channels, groups)
+        self.bn2 = nn.BatchNorm2d(channels)
         self.conv3 = _conv1x1(channels, channels * self.expansion)
-        self.bn3 = norm(channels * self.expansion, groups)
+        self.bn3 = nn.BatchNorm2d(channels * self.expansion)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = _shortcut(channels_in, channels * self.expansion, stride, groups)
+        self.downsample = _shortcut(channels_in, channels * self.expansion, stride)
 
     def forward(self, images: Tensor) -> Tensor:
         shortcut = images if self.downsample is None else self.downsample(images)
@@ -60,10 +58,10 @@ class Bottleneck(nn.Module):
         return cast(Tensor, self.relu(out + shortcut))
 
 
-def _shortcut(channels_in: int, channels_out: int, stride: int, groups: int) -> nn.Sequential | None:
+def _shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Sequential | None:
     if stride == 1 and channels_in == channels_out:
         return None
-    return nn.Sequential(_conv1x1(channels_in, channels_out, stride), norm(channels_out, groups))
+    return nn.Sequential(_conv1x1(channels_in, channels_out, stride), nn.BatchNorm2d(channels_out))
 
 
 _LAYOUTS: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, int, int, int]]] = {
@@ -79,10 +77,9 @@ class ResNet(nn.Module):
     `stem` "imagenet" is 7×7 of stride 2 and a max-pool; "cifar" is 3×3 of stride 1 and none.
     """
 
-    def __init__(self, depth: int = 18, stem: str = "cifar", width: int = 64, batch_norm_groups: int = 1) -> None:
+    def __init__(self, depth: int = 18, stem: str = "cifar", width: int = 64) -> None:
         super().__init__()
         block, num_blocks = _LAYOUTS[depth]
-        groups = batch_norm_groups
         if stem == "cifar":
             self.conv1 = nn.Conv2d(3, width, 3, 1, padding=1, bias=False)
             self.maxpool: nn.Module = nn.Identity()
@@ -91,14 +88,14 @@ class ResNet(nn.Module):
             self.maxpool = nn.MaxPool2d(3, 2, padding=1)
         else:
             raise ValueError(f"stem must be 'cifar' or 'imagenet', not {stem!r}")
-        self.bn1 = norm(width, groups)
+        self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
         channels = width
         for number, repeats in enumerate(num_blocks):
             blocks: list[nn.Module] = []
             for repeat in range(repeats):
                 stride = 2 if number > 0 and repeat == 0 else 1
-                blocks.append(block(channels, width * 2**number, stride, groups))
+                blocks.append(block(channels, width * 2**number, stride))
                 channels = width * 2**number * block.expansion
             self.add_module(f"layer{number + 1}", nn.Sequential(*blocks))
         self.avgpool = nn.AdaptiveAvgPool2d(1)

@@ -2,25 +2,32 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
-class SplitBatchNorm2d(nn.BatchNorm2d):
+class SplitBatchNorm(_BatchNorm):
     """Batch norm whose statistics in training are those of `num_groups` groups; image n is in group n mod num_groups.
 
     `places` says for each row which image of the batch it shows, where that is not its own number (see `placed`).
     Running statistics are shared: they follow the mean over the groups, so that evaluation is plain batch norm.
     """
 
-    def __init__(self, num_features: int, num_groups: int = 1) -> None:
-        super().__init__(num_features)
+    def __init__(self, num_features: int, num_groups: int = 1, **options: Any) -> None:
+        super().__init__(num_features, **options)
         self.num_groups = num_groups
         self.places: Tensor | None = None  # (rows,)
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's own name)
+    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 (torch's own name)
+        """Rows (N, C) and images (N, C, H, W) alike."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         if not self.training or self.num_groups == 1:
             return super().forward(input)
         assert self.num_batches_tracked is not None
@@ -31,13 +38,13 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
 
     def _grouped(self, images: Tensor) -> Tensor:
         """Equal groups: lay them side by side as channels, and one call serves all."""
-        num, channels, height, width = images.shape
+        num, channels, *sides = images.shape
         groups = self.num_groups
-        side_by_side = images.reshape(num // groups, groups * channels, height, width)
+        side_by_side = images.reshape(num // groups, groups * channels, *sides)
         mean, var = self._repeated(groups)
         normed = self._normalise(side_by_side, mean, var, groups)
         self._share(mean, var)
-        return normed.reshape(num, channels, height, width)
+        return normed.reshape(num, channels, *sides)
 
     def _one_by_one(self, images: Tensor) -> Tensor:
         """Unequal groups, as when a few plain old images ride along: the same statistics, a call for each group."""
@@ -59,7 +66,8 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
         return self.running_mean.repeat(groups), self.running_var.repeat(groups)  # (groups·C,)
 
     def _normalise(self, images: Tensor, mean: Tensor, var: Tensor, repeat: int) -> Tensor:
-        weight, bias = self.weight.repeat(repeat), self.bias.repeat(repeat)
+        weight = self.weight.repeat(repeat) if self.affine else None
+        bias = self.bias.repeat(repeat) if self.affine else None
         momentum = 0.1 if self.momentum is None else self.momentum
         return F.batch_norm(images, mean, var, weight, bias, True, momentum, self.eps)
 
@@ -70,15 +78,25 @@ class SplitBatchNorm2d(nn.BatchNorm2d):
         self.running_var.copy_(var.reshape(-1, self.num_features).mean(dim=0))
 
 
-def norm(num_features: int, num_groups: int) -> nn.BatchNorm2d:
-    """Plain batch norm for one group, so that an unsplit network is torch's own."""
-    return nn.BatchNorm2d(num_features) if num_groups == 1 else SplitBatchNorm2d(num_features, num_groups)
+def split_batch_norm(module: Network, num_groups: int) -> Network:
+    """Split every plain batch norm below a module, in place; names, weights and statistics stay what they are."""
+    for name, child in module.named_children() if num_groups > 1 else ():
+        if type(child) in (nn.BatchNorm1d, nn.BatchNorm2d):
+            norm = cast(nn.BatchNorm2d, child)
+            split = SplitBatchNorm(
+                norm.num_features, num_groups, eps=norm.eps, momentum=norm.momentum, affine=norm.affine
+            )
+            split.load_state_dict(norm.state_dict())
+            setattr(module, name, split.train(norm.training))
+        else:
+            split_batch_norm(child, num_groups)
+    return module
 
 
 @contextmanager
 def placed(network: nn.Module, places: Tensor | None) -> Iterator[None]:
     """Inside, row i of a batch shows image places[i], (rows,), and is in that image's group; None: its own number's."""
-    norms = [part for part in network.modules() if isinstance(part, SplitBatchNorm2d)]
+    norms = [part for part in network.modules() if isinstance(part, SplitBatchNorm)]
     for part in norms:
         part.places = places
     try:

@@ -1,18 +1,19 @@
 """InsDisc: every image is a class of its own, with its row of an instance bank as class weight."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ccl import ranks
+from ccl.encoders import Embedded, Encoder
 from ccl.losses import instance_nce, instance_softmax
 from ccl.memory import InstanceBank
-from ccl.objectives.contrast import Contrast
+from ccl.part import BatchContext, Contrast, Objective
 from ccl.seeding import generator
 from ccl.views import ViewBatch
 
 
-class InsDisc(nn.Module):
-    """The bank covers the current step's images and the rehearsal memory; rows of remembered images go on.
+class InsDisc(Objective):
+    """The bank covers the current step's images and the rehearsal memory; rows of remembered images stay.
 
     `num_noise` None takes the exact softmax over the bank, a number its noise-contrastive estimate. `proximal` weighs
     the pull ‖f(x) − v‖² of an embedding to its bank row (InsDisc: eq. 9).
@@ -40,12 +41,12 @@ class InsDisc(nn.Module):
         self.bank = InstanceBank(dim, bank_momentum, seed)
         self.register_buffer("normaliser", torch.tensor(0.0, dtype=torch.float64))
 
-    def begin_step(self, encoder: nn.Module, ids: Tensor, step: int) -> None:
+    def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         self.bank.hold(ids, step)
         self.normaliser.zero_()  # another bank has another constant
 
-    def contrast(self, student: tuple[Tensor, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
-        (query,) = student  # (N, D)
+    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+        query = student[0].unit  # (N, D)
         rows = self.bank.rows(batch.ids)  # (N,)
         own = self.bank.vectors[rows]  # (N, D)
         if self.num_noise is None:
@@ -68,5 +69,5 @@ class InsDisc(nn.Module):
             self.normaliser.fill_(float(len(self.bank) * mean))
         return instance_nce(query, own, noise, self.temperature, float(self.normaliser), len(self.bank))
 
-    def after_update(self, encoder: nn.Module, contrast: Contrast, ids: Tensor) -> None:
-        self.bank.update(self.bank.rows(ranks.gather(ids)), ranks.gather(contrast.query))
+    def after_update(self, encoder: Encoder, context: BatchContext) -> None:
+        self.bank.update(self.bank.rows(ranks.gather(context.batch.ids)), ranks.gather(context.contrast.query))

@@ -1,21 +1,20 @@
 """MoCo v2: a query against its key and a queue of past keys."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ccl import ranks
-from ccl.encoders import Encoder, MomentumEncoder
+from ccl.encoders import Embedded, Encoder, MomentumEncoder
 from ccl.losses import info_nce
 from ccl.memory import FeatureQueue
-from ccl.objectives.contrast import Contrast
+from ccl.part import BatchContext, Contrast, Objective
 from ccl.seeding import permutation
 from ccl.views import ViewBatch
 
 
-class MoCoV2(nn.Module):
-    """Paper: §MoCoV2. The key encoder and the queue go on over the steps."""
+class MoCoV2(Objective):
+    """Paper: §MoCoV2. The key encoder and the queue carry over from step to step."""
 
-    num_views = 2
     num_student_views = 1
 
     def __init__(
@@ -37,13 +36,13 @@ class MoCoV2(nn.Module):
         self.key_encoder = MomentumEncoder(encoder, key_momentum, batch_statistics=True)
         self.queue = FeatureQueue(queue_size, encoder.dim, seed)
 
-    def begin_step(self, encoder: nn.Module, ids: Tensor, step: int) -> None:
+    def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         # Differs: the authors' code restarts the key encoder at every step; `reset_key_encoder` does that.
         if self.reset_key_encoder:
             self.key_encoder.reset(encoder)
 
-    def contrast(self, student: tuple[Tensor, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
-        (query,) = student  # (N, D)
+    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+        query = student[0].unit  # (N, D)
         keys = self._embed_keys(batch, moment)  # (N, D)
         ignore = self.queue.same_image(batch.ids) if self.mask_same_image else None  # (N, K)
         loss = info_nce(query, keys, self.queue.vectors, self.temperature, ignore)
@@ -56,6 +55,6 @@ class MoCoV2(nn.Module):
         shuffled: Tensor = ranks.gather(self.key_encoder(views[ranks.share(order)]))
         return ranks.share(shuffled[torch.argsort(order)])  # (N, D)
 
-    def after_update(self, encoder: nn.Module, contrast: Contrast, ids: Tensor) -> None:
+    def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         self.key_encoder.follow(encoder)
-        self.queue.push(ranks.gather(contrast.keys), ranks.gather(ids))
+        self.queue.push(ranks.gather(context.contrast.keys), ranks.gather(context.batch.ids))

@@ -1,5 +1,5 @@
 """What a run tells: its folder, tables, pictures and one self-contained page."""
 
-from ccl.report.run_folder import RunLog, RunRecord, read_run
+from ccl.report.run_folder import Log, RunLog, RunRecord, read_run
 
-__all__ = ["RunLog", "RunRecord", "read_run"]
+__all__ = ["Log", "RunLog", "RunRecord", "read_run"]

@@ -16,16 +16,43 @@ from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS, put
 from ccl.loading import dump_settings, load_settings
 from ccl.report.trackers import Tracker
 from ccl.settings import Settings
-from ccl.training.exemplars import Remembered
+from ccl.training import Observer, Remembered
 
 
-class RunLog:
+class Log(Observer):
+    """What ranks other than the first have for a log: it knows the folder and writes nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must keep of the log."""
+        return {}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Be again what `state` described."""
+
+    def begin(self) -> None:
+        """There is no checkpoint: start with no rows."""
+
+    def status(self, state: str, **about: Any) -> None:
+        """What the run is doing now."""
+
+    def row(self, kind: str, **values: Any) -> None:
+        """One line of metrics."""
+
+    def accuracy(self, matrix: AccuracyMatrix) -> None:
+        """The accuracy matrix as it is now."""
+
+
+class RunLog(Log):
     """Writes a run's rows as it goes; also an observer of the loop that sums up each epoch."""
 
     def __init__(
         self, folder: Path, settings: Settings, protocol: Mapping[str, Any], trackers: Sequence[Tracker] = ()
     ) -> None:
-        self.folder, self._trackers = folder, trackers
+        super().__init__(folder)
+        self._trackers = trackers
         folder.mkdir(parents=True, exist_ok=True)
         put(folder / SETTINGS, dump_settings(settings))
         put(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
@@ -51,7 +78,6 @@ class RunLog:
         self._clock = time.perf_counter()
 
     def begin(self) -> None:
-        """No checkpoint: no row counts."""
         (self.folder / METRICS).unlink(missing_ok=True)
 
     def status(self, state: str, **about: Any) -> None:

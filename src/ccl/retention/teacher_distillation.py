@@ -3,44 +3,44 @@
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ccl import ranks
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import similarity_distillation
-from ccl.retention.retention import BatchContext
+from ccl.part import BatchContext, Retention
 
 
-class TeacherDistillation(nn.Module):
+class TeacherDistillation(Retention):
     """The teacher is the student as it was when the step began, and follows it once an epoch. Paper: eqs. 3 and 4.
 
     `rows` says which embeddings stand in the rows of the similarity matrix: those of the "plain" images (paper) or of
     the augmented "view" (authors' code). `plain_images` "old" embeds the old images of the batch in the student's one
-    forward; "batch" embeds the whole batch in a forward of its own, as the authors' code does.
+    forward; "batch" embeds the whole batch in a forward of its own, as the authors' code does. Temperatures default to
+    the objective's for the student and the student's for the teacher.
     """
-
-    name = "distillation"
 
     def __init__(
         self,
         encoder: Encoder,
         *,
+        temperature: float,
         momentum: float,
-        student_temperature: float,
-        teacher_temperature: float,
+        student_temperature: float | None = None,
+        teacher_temperature: float | None = None,
         rows: Literal["plain", "view"] = "plain",
         reduction: Literal["mean", "sum"] = "mean",
         plain_images: Literal["old", "batch"] = "old",
     ) -> None:
         super().__init__()
-        self.student_temperature = student_temperature
-        self.teacher_temperature = teacher_temperature
+        self.student_temperature = student_temperature or temperature
+        self.teacher_temperature = teacher_temperature or self.student_temperature
         self.rows = rows
         self.reduction = reduction
-        self.plain_images: Literal["none", "old", "batch"] = plain_images
+        self.plain_images = plain_images
         self.teacher = MomentumEncoder(encoder, momentum)
 
-    def begin_step(self, encoder: nn.Module) -> None:
+    def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         self.teacher.reset(encoder)
 
     def loss(self, context: BatchContext) -> Tensor | None:
@@ -53,15 +53,15 @@ class TeacherDistillation(nn.Module):
         taught_plain, taught_view = self.teacher(torch.cat([context.plain, old_views])).chunk(2)  # (M, D) each
         student_view = context.contrast.query[is_old]  # (M, D): already computed for the contrast
         # Similarities are those of the whole batch's old images: each rank computes the loss of all of them.
-        student = ranks.gather_with_gradient(context.student_plain, at), ranks.gather_with_gradient(student_view, at)
+        student = (
+            ranks.gather_with_gradient(context.student_plain.unit, at),
+            ranks.gather_with_gradient(student_view, at),
+        )
         taught = ranks.gather(taught_plain, at), ranks.gather(taught_view, at)
         if self.rows == "view":
             student, taught = student[::-1], taught[::-1]
         loss = similarity_distillation(*student, *taught, self.student_temperature, self.teacher_temperature)
         return loss * num_old if self.reduction == "sum" else loss
 
-    def after_update(self, context: BatchContext) -> None:
-        """The teacher moves once an epoch."""
-
-    def end_epoch(self, encoder: nn.Module) -> None:
+    def end_epoch(self, encoder: Encoder) -> None:
         self.teacher.follow(encoder)

@@ -1,5 +1,5 @@
 """One run: from settings to a finished run folder, however often it is interrupted."""
 
-from ccl.runs.run import Display, run
+from ccl.runs.run import run
 
-__all__ = ["Display", "run"]
+__all__ = ["run"]

@@ -1,22 +1,25 @@
 """The edge where settings end: each builder reads them and passes plain keyword arguments."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 
 from ccl import ranks
+from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION, PartRow
+from ccl.composition import Composition
 from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
-from ccl.encoders import Encoder, make_encoder
+from ccl.encoders import Encoder, make_encoder, split_batch_norm
 from ccl.errors import UserError
 from ccl.evaluation import ProbePart
 from ccl.memory import Budget
-from ccl.objectives import InsDisc, MoCoV2, Objective, SimCLR
-from ccl.retention import ExtraSampleQueue, Retention, TeacherDistillation
 from ccl.runs.stream_builder import cut_datasets, probe_parts
+from ccl.seeding import seeded
 from ccl.settings import Settings
 from ccl.sizes import num_bytes
-from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES
+from ccl.strategies import STRATEGIES
 from ccl.training import Learner, Plan, Selection
 from ccl.training.learner import CONTRAST
 from ccl.training.precision import LossScaler, choose
@@ -128,7 +131,7 @@ def build_encoder(settings: Settings, device: torch.device) -> Encoder:
         width=options.width,
         dim=options.dim,
         head=options.head,
-        batch_norm_groups=options.batch_norm_groups // ranks.size(),  # settings count the groups of all processes
+        batch_norm_groups=_groups_of_this_rank(settings),
         seed=settings.seed,
     )
     dtype = choose(settings.precision, device)
@@ -138,11 +141,14 @@ def build_encoder(settings: Settings, device: torch.device) -> Encoder:
 
 def build_learner(settings: Settings, device: torch.device) -> Learner:
     """Encoder, objective and the strategy's parts, freshly initialised from the seed."""
-    encoder = build_encoder(settings, device)
-    retention = _build_retention(settings, encoder)
-    weights = {CONTRAST: settings.weights.contrast if retention else 1.0}
-    weights |= {name: getattr(settings.weights, name) for name in (DISTILLATION, EXTRA_SAMPLE_QUEUE)}
-    learner = Learner(encoder, _build_objective(settings, encoder), retention, weights).to(device)
+    encoder, strategy = build_encoder(settings, device), STRATEGIES[settings.strategy]
+    weights = settings.weights.model_dump()
+    # A part whose weight is 0 is left out, so that it costs nothing and changes nothing.
+    names = [name for name in strategy.retention if weights[name] > 0]
+    retention = {name: _build(name, RETENTION[name], settings, encoder) for name in names}
+    objective = _build(settings.objective, OBJECTIVES[settings.objective], settings, encoder)
+    weights = weights if retention else {CONTRAST: 1.0}
+    learner = Learner(encoder, objective, retention, weights, build_composition(settings)).to(device)
     if encoder.dtype is torch.float16:
         learner.scaler = LossScaler(device.type)
     if settings.performance.compile:
@@ -160,47 +166,38 @@ def _channels_last(settings: Settings, device: torch.device, dtype: torch.dtype)
     return device.type == "cuda" and dtype is not torch.float32 and settings.encoder.batch_norm_groups == 1
 
 
-def _build_objective(settings: Settings, encoder: Encoder) -> Objective:
-    if settings.objective == "simclr":
-        return SimCLR(temperature=settings.temperature)
-    if settings.objective == "insdisc":
-        options = settings.insdisc.model_dump()
-        return InsDisc(encoder.dim, temperature=settings.temperature, seed=settings.seed, **options)
-    options = settings.moco_v2.model_dump()
-    return MoCoV2(encoder, temperature=settings.temperature, seed=settings.seed, **options)
+def build_composition(settings: Settings) -> Composition:
+    """What a batch holds: as asked for, or the strategy's own."""
+    name = settings.composition or STRATEGIES[settings.strategy].composition
+    return cast(Composition, _build(name, COMPOSITIONS[name], settings))
 
 
-def _build_retention(settings: Settings, encoder: Encoder) -> list[Retention]:
-    """The strategy's parts; one whose weight is 0 is left out, so that it costs nothing and changes nothing."""
-    wanted = STRATEGIES[settings.strategy].retention
-    parts: list[Retention] = []
-    if DISTILLATION in wanted and settings.weights.distillation > 0:
-        options = settings.distillation
-        student_temperature = options.student_temperature or settings.temperature
-        teacher = TeacherDistillation(
-            encoder,
-            momentum=options.momentum,
-            student_temperature=student_temperature,
-            teacher_temperature=options.teacher_temperature or student_temperature,
-            rows=options.rows,
-            reduction=options.reduction,
-            plain_images=options.plain_images,
-        )
-        parts.append(teacher)
-    if EXTRA_SAMPLE_QUEUE in wanted and settings.weights.extra_sample_queue > 0:
-        queue = settings.extra_sample_queue.model_dump()
-        parts.append(ExtraSampleQueue(dim=encoder.dim, temperature=settings.temperature, seed=settings.seed, **queue))
-    return parts
+def _build(name: str, row: PartRow, settings: Settings, encoder: Encoder | None = None) -> Any:
+    """A part of the catalogue: it gets its section's settings and, by parameter names, what it asks for of the rest."""
+    factory, section = row.load(), getattr(settings, name, None)
+    offered: dict[str, Any] = {"temperature": settings.temperature, "seed": settings.seed}
+    offered |= {} if encoder is None else {"encoder": encoder, "dim": encoder.dim}
+    asked = inspect.signature(factory).parameters
+    options = {key: value for key, value in offered.items() if key in asked}
+    with seeded(settings.seed, "part", name):  # where it owns weights
+        part = factory(**options, **({} if section is None else section.model_dump()))
+    return split_batch_norm(part, _groups_of_this_rank(settings)) if isinstance(part, torch.nn.Module) else part
+
+
+def _groups_of_this_rank(settings: Settings) -> int:
+    return settings.encoder.batch_norm_groups // ranks.size()  # settings count the groups of all processes
 
 
 def build_plan(settings: Settings) -> Plan:
     """Epochs, batches and the optimizer."""
+    options = settings.optimizer.model_dump(exclude={"name"})
     return Plan(
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         batch_multiple=settings.encoder.batch_norm_groups,
         seed=settings.seed,
-        **settings.optimizer.model_dump(),
+        optimizer=settings.optimizer.name,
+        **options,
     )
 
 

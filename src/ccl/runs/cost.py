@@ -1,7 +1,9 @@
 """What a run will cost, before it begins: passes, operations, memory, disk, network (docs/scaling.md)."""
 
+import functools
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,23 +11,33 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ccl.encoders import Encoder, make_encoder
+from ccl.encoders import Encoder
 from ccl.evaluation import NUM_HEALTH_IMAGES
-from ccl.runs.build import build_recipe, build_selection, build_stream
+from ccl.runs.build import (
+    build_composition,
+    build_learner,
+    build_plan,
+    build_recipe,
+    build_selection,
+    build_stream,
+)
 from ccl.runs.stream_builder import cut
 from ccl.settings import Settings
-from ccl.strategies import DISTILLATION, EXTRA_SAMPLE_QUEUE, STRATEGIES, VIEW_VARIANCE
+from ccl.strategies import STRATEGIES, VIEW_VARIANCE
+from ccl.training import Learner, Progress, update
+from ccl.views import ViewBatch
 
 # Of sets too large to be counted for an estimate: images of a class to learn from and to test on, and classes.
 _IMAGES_PER_CLASS = {"cifar10": 5000.0, "cifar100": 500.0, "imagenet-sub": 1281.167, "imagenet-full": 1281.167}
 _TEST_IMAGES_PER_CLASS = {"cifar10": 1000, "cifar100": 100, "imagenet-sub": 50, "imagenet-full": 50}
 _NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet-sub": 100, "imagenet-full": 1000}
 _FLOAT = 4  # bytes
+_NUM_COUNTED = 2  # images of the updates that are counted
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one run, by counting alone: no machine is asked."""
+    """Of one run, from counting the operations of real updates; no clock is read."""
 
     num_images: int  # passed through training; an image counts once per epoch
     num_updates: int
@@ -75,38 +87,98 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
 
     Without test images (`num_tested` 0) nothing is probed.
     """
-    strategy = STRATEGIES[settings.strategy]
-    sizes = [sum(step_sizes)] if strategy.all_at_once else list(step_sizes)
+    sizes = [sum(step_sizes)] if STRATEGIES[settings.strategy].all_at_once else list(step_sizes)
     in_memory = _in_memory(settings, sizes, num_classes)
-    encoder, forward = _on_paper(settings), forward_operations(settings)
-    of_present = forward * _forwards(settings.objective)
-    has_teacher = DISTILLATION in strategy.retention and settings.weights.distillation > 0
-    num_images, num_updates, operations = 0, 0, 0.0
-    for size, kept in zip(sizes, in_memory, strict=False):
-        num_images += settings.epochs * (size + kept)
-        num_updates += settings.epochs * math.ceil((size + kept) / settings.batch_size)
-        operations += settings.epochs * (size + kept) * of_present
-        if has_teacher:  # an old image: the plain one through the student, both through the teacher
-            operations += settings.epochs * kept * forward * (3 + 2)
-    parameters = sum(parameter.numel() for parameter in encoder.parameters())
-    copies = 1 + (settings.objective == "moco_v2") + has_teacher
-    queued = settings.moco_v2.queue_size if settings.objective == "moco_v2" else 0
-    queued += settings.extra_sample_queue.size if EXTRA_SAMPLE_QUEUE in strategy.retention else 0
-    queued += max(sizes) + in_memory[-1] if settings.objective == "insdisc" else 0
-    kept_bytes = _FLOAT * (parameters * copies + queued * settings.encoder.dim)
+    counted = _counted(settings)
+    num_updates, new, old = 0, 0, 0
+    for step, (size, kept) in enumerate(zip(sizes, in_memory, strict=False)):
+        batches = build_composition(settings).batches(
+            torch.arange(size + kept), size, settings.batch_size, settings.encoder.batch_norm_groups, 0, step, 0
+        )
+        num_updates += settings.epochs * len(batches)
+        new += settings.epochs * sum(int((batch.positions < size).sum()) for batch in batches)
+        old += settings.epochs * sum(int((batch.positions >= size).sum()) for batch in batches)
+    state_bytes = counted.state_bytes + counted.bytes_per_image * (max(sizes) + in_memory[-1])
     return Cost(
-        num_images=num_images,
+        num_images=new + old,
         num_updates=num_updates,
-        operations=operations,
-        operations_per_image=of_present,
-        forward_operations=forward,
+        operations=new * counted.of_new + old * counted.of_old,
+        operations_per_image=counted.of_new,
+        forward_operations=counted.forward,
         num_read=_num_read(settings, sum(step_sizes), num_tested, len(sizes)),
-        parameters=parameters,
-        network_bytes=kept_bytes + _FLOAT * parameters * 2,
-        activation_bytes=_activations(settings, encoder) * settings.batch_size * _student_views(settings.objective),
-        checkpoint_bytes=kept_bytes + _FLOAT * parameters,
-        message_bytes=_FLOAT * (parameters + settings.batch_size * settings.encoder.dim),
+        parameters=counted.parameters,
+        network_bytes=state_bytes + counted.trained_bytes + counted.optimizer_bytes,
+        activation_bytes=counted.activation_bytes * settings.batch_size,
+        checkpoint_bytes=state_bytes + counted.optimizer_bytes,
+        message_bytes=counted.trained_bytes + _FLOAT * settings.batch_size * settings.encoder.dim,
     )
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What real updates of this learner take."""
+
+    of_new: float  # operations for an image of the present, from the second step on
+    of_old: float
+    forward: float  # of one image through the encoder
+    parameters: int  # of the encoder
+    state_bytes: int  # of everything that a checkpoint keeps of the learner
+    bytes_per_image: int  # and for each image of the step and the memory, as InsDisc's bank has
+    trained_bytes: int  # of all parameters that learn, and so of their gradients
+    optimizer_bytes: int
+    activation_bytes: int  # of one image in training
+
+
+def _counted(settings: Settings) -> _Counted:
+    """Counted once for all settings that learn alike."""
+    alike = {"seed": 0, "epochs": 2, "batch_size": _NUM_COUNTED, "threads": None, "device": "cpu", "steps": None}
+    values = settings.model_dump(mode="json", exclude={"data", "probe", "checkpoint", "trackers", "dataset", "memory"})
+    values["encoder"]["batch_norm_groups"] = 1
+    values["optimizer"]["warmup_epochs"] = 0
+    return _count(json.dumps(values | alike | {"precision": "float32", "performance": {}}))
+
+
+@functools.lru_cache(maxsize=64)
+def _count(values: str) -> _Counted:
+    settings, device = Settings.model_validate_json(values), torch.device("cpu")
+    learner, plan, size = build_learner(settings, device), build_plan(settings), build_recipe(settings).size
+    optimizer = plan.make_optimizer(learner, None)
+    learner.begin_step(0, torch.arange(0), num_new=0)
+    state_bytes = _bytes_of(learner.state_dict())
+    operations = []
+    for is_old in (False, True):
+        learner.begin_step(1, torch.arange(_NUM_COUNTED), num_new=0 if is_old else _NUM_COUNTED)
+        with FlopCounterMode(display=False) as counter:
+            update(learner, _any_batch(learner, size), optimizer, (1, 0))
+        operations.append(counter.get_total_flops() / _NUM_COUNTED)
+    bytes_per_image = (_bytes_of(learner.state_dict()) - state_bytes) // _NUM_COUNTED
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        learner.encoder.eval()(torch.zeros(1, 3, size, size))
+    state = Progress(optimizer=optimizer).state_dict()
+    return _Counted(
+        of_new=operations[0],
+        of_old=operations[1],
+        forward=float(counter.get_total_flops()),
+        parameters=sum(parameter.numel() for parameter in learner.encoder.parameters()),
+        state_bytes=state_bytes,
+        trained_bytes=_bytes_of(learner.trained_parameters()),
+        optimizer_bytes=_bytes_of(state),
+        activation_bytes=_activations(learner.encoder, size) * learner.objective.num_student_views,
+        bytes_per_image=bytes_per_image,
+    )
+
+
+def _any_batch(learner: Learner, size: int) -> ViewBatch:
+    """Noise to count with; the numbers don't matter."""
+    noise = torch.Generator().manual_seed(0)
+    views = [torch.randn(_NUM_COUNTED, 3, size, size, generator=noise) for _ in range(learner.objective.num_views)]
+    numbers, wanted = torch.arange(_NUM_COUNTED), learner.wants_plain(_NUM_COUNTED)
+    plain = views[0][wanted] if wanted is not None else views[0][:0]
+    return ViewBatch(numbers, numbers, tuple(views), plain)
+
+
+def _bytes_of(tensors: Mapping[str, Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def _in_memory(settings: Settings, sizes: Sequence[int], num_classes: Sequence[int]) -> list[int]:
@@ -138,33 +210,7 @@ def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals
     return read
 
 
-def _forwards(objective: str) -> int:
-    """Forward passes of an image in one update; a backward pass costs as much as two."""
-    return 3 * _student_views(objective) + (objective == "moco_v2")
-
-
-def _student_views(objective: str) -> int:
-    return 2 if objective == "simclr" else 1
-
-
-def _on_paper(settings: Settings) -> Encoder:
-    """The encoder without content: shapes only."""
-    options = settings.encoder
-    with torch.device("meta"):
-        return make_encoder(
-            options.backbone, stem=options.stem, width=options.width, dim=options.dim, head=options.head
-        ).eval()
-
-
-def forward_operations(settings: Settings) -> float:
-    """Operations of one image through the encoder."""
-    encoder, size = _on_paper(settings), build_recipe(settings).size
-    with FlopCounterMode(display=False) as counter:
-        encoder(torch.empty(1, 3, size, size, device="meta"))
-    return float(counter.get_total_flops())
-
-
-def _activations(settings: Settings, encoder: Encoder) -> int:
+def _activations(encoder: Encoder, size: int) -> int:
     """Bytes of what one image leaves behind for the backward pass: the outputs of all layers that are not in place."""
     found = 0
 
@@ -174,8 +220,8 @@ def _activations(settings: Settings, encoder: Encoder) -> int:
 
     layers = [part for part in encoder.modules() if not list(part.children()) and not getattr(part, "inplace", False)]
     hooks = [part.register_forward_hook(count) for part in layers]
-    size = build_recipe(settings).size
-    encoder(torch.empty(1, 3, size, size, device="meta"))
+    with torch.no_grad():
+        encoder(torch.zeros(1, 3, size, size))
     for hook in hooks:
         hook.remove()
     return found

@@ -7,11 +7,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from ccl.catalogue import short_of
 from ccl.evaluation import ProbeResult
-from ccl.strategies import TITLES
-from ccl.training import Remembered
-
-SHORT = {"contrast": "contrast", "extra_sample_queue": "ESQ", "distillation": "distil"}
+from ccl.strategies import STRATEGIES, strategy_title
+from ccl.training import Observer, Remembered
 
 
 class Speed:
@@ -34,11 +33,11 @@ class Speed:
 
     def __str__(self) -> str:
         rate = self._num_images / max(time.perf_counter() - self._started, 1e-9)
-        terms = " ".join(f"{SHORT.get(name, name)} {value:.3f}" for name, value in self.losses.items())
+        terms = " ".join(f"{short_of(name)} {value:.3f}" for name, value in self.losses.items())
         return f"{terms}  {rate:,.0f} images/s"
 
 
-class PlainDisplay:
+class PlainDisplay(Observer):
     """Lines for a log file: at most one in `every` seconds, and one for each probe."""
 
     def __init__(self, console: Console, every: float = 10.0) -> None:
@@ -47,22 +46,19 @@ class PlainDisplay:
         self._speed = Speed()
         self._title, self._num_steps, self._epochs = "", 1, 1
         self._last = time.perf_counter()
-        self._began: tuple[float, float] | None = None  # when, and after how many epochs: a run may go on half-way
+        self._began: tuple[float, float] | None = None  # when, and after how many epochs: a run may resume half-way
 
     def note(self, text: str) -> None:
         self.console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
 
     def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
-        self._title, self._num_steps, self._epochs = TITLES.get(title, title), num_steps, epochs
+        self._title, self._num_steps, self._epochs = _title(title), num_steps, epochs
         self._began = None
-
-    def loading(self, done: int, total: int) -> None:
-        """Loading is short or shown by what follows."""
 
     def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
         old = f" and {num_old:,} remembered" if num_old else ""
-        going_on = "" if is_new else ", going on"
-        self.note(f"{self._title}: step {step + 1} of {self._num_steps}, {num_new:,} new images{old}{going_on}")
+        resumed = "" if is_new else ", resumed"
+        self.note(f"{self._title}: step {step + 1} of {self._num_steps}, {num_new:,} new images{old}{resumed}")
         self._speed.restart()
 
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
@@ -83,18 +79,12 @@ class PlainDisplay:
     def remembered(self, step: int, what: Remembered) -> None:
         self.note(_memory_line(self._title, step, what))
 
-    def probing(self, done: int, total: int) -> None:
-        """A probe is shown when it is done."""
-
     def probed(self, step: int | None, result: ProbeResult) -> None:
         self.note(_probe_line(self._title, step, result))
         self._speed.restart()
 
-    def run_ends(self) -> None:
-        """Nothing is open."""
 
-
-class RichDisplay:
+class RichDisplay(Observer):
     """A bar for the run, with loss terms, images per second and the time left."""
 
     def __init__(self, console: Console) -> None:
@@ -108,7 +98,7 @@ class RichDisplay:
         self.console.print(f"[dim]·[/dim] {escape(text)}", highlight=False)  # a path or an error may hold brackets
 
     def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
-        self._title, self._num_steps, self._epochs = TITLES.get(title, title), num_steps, epochs
+        self._title, self._num_steps, self._epochs = _title(title), num_steps, epochs
         self._first_step = first_step
         self._bar(f"{self._title}: preparing", 1.0)
 
@@ -143,9 +133,6 @@ class RichDisplay:
             done = (step - self._first_step) * self._epochs + epoch + share
             self._progress.update(self._task, completed=done, about=str(self._speed))
 
-    def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
-        """The bar moves with every update."""
-
     def remembered(self, step: int, what: Remembered) -> None:
         self.note(_memory_line(self._title, step, what))
 
@@ -167,6 +154,11 @@ def make_display() -> PlainDisplay | RichDisplay:
     """What suits the place where the output goes."""
     console = Console()
     return RichDisplay(console) if console.is_terminal or console.is_jupyter else PlainDisplay(console)
+
+
+def _title(name: str) -> str:
+    """Of a strategy; what is not one (the name of a drop) stays as it is."""
+    return strategy_title(name) if name in STRATEGIES else name
 
 
 def _probe_line(title: str, step: int | None, result: ProbeResult) -> str:

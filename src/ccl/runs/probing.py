@@ -1,7 +1,7 @@
 """When a run is probed, and where the answers go."""
 
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -9,21 +9,10 @@ from ccl.data import chain
 from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
 from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
-from ccl.report import RunLog
 from ccl.runs.build import Stream
-from ccl.runs.silence import SilentLog
+from ccl.runs.session import Session
 from ccl.settings import Settings
 from ccl.views import Viewer
-
-
-class ProbeDisplay(Protocol):
-    """What shows a probe to a person."""
-
-    def note(self, text: str) -> None: ...
-
-    def probing(self, done: int, total: int) -> None: ...
-
-    def probed(self, step: int | None, result: ProbeResult) -> None: ...
 
 
 class Prober:
@@ -36,12 +25,11 @@ class Prober:
         encoder: Encoder,
         viewer: Viewer,
         matrix: AccuracyMatrix,
-        log: RunLog | SilentLog,
-        display: ProbeDisplay,
+        session: Session,
     ) -> None:
         self.after, self.by_paper, self.seed = settings.probe.after, settings.probe.paper_protocol, settings.seed
         self.stream, self.encoder, self.viewer = stream, encoder, viewer
-        self.matrix, self.log, self.display = matrix, log, display
+        self.matrix, self.log, self.display = matrix, session.log, session.display
 
     def after_step(self, step: int) -> None:
         """Probe if a probe is due after this step."""

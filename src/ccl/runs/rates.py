@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ccl.data import ArraySource
-from ccl.runs.build import build_learner, build_recipe, build_viewer
+from ccl.runs.build import build_learner, build_plan, build_recipe, build_viewer
 from ccl.runs.cost import Cost
 from ccl.settings import Settings
+from ccl.training import update
 
 # Operations a second that one recent data-centre GPU sustains on such convolutions in half precision; not measured.
 ASSUMED_GPU_RATE = 20e12
@@ -25,17 +26,13 @@ def measured_rate(settings: Settings, seconds: float = 2.0, now: Callable[[], fl
     size, count = settings.data.resize or build_recipe(settings).size, 4 * num_images
     source = ArraySource(torch.randint(256, (count, 3, size, size), dtype=torch.uint8))
     learner.begin_step(0, source.ids, count)
-    optimizer = torch.optim.SGD(learner.encoder.parameters(), 0.01, momentum=0.9)
+    optimizer = build_plan(settings).make_optimizer(learner, None)
     batches = torch.split(torch.arange(count), num_images)
     started, done = now(), -1
     while done < 1 or now() - started < seconds:
         chosen = [batches[done % len(batches)]]
         (batch,) = viewer.batches(source, chosen, moment=(0, done), num_views=learner.objective.num_views)
-        losses, context = learner.losses(batch, (0, 0))
-        optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(learner.total(losses))
-        optimizer.step()
-        learner.after_update(context)
+        update(learner, batch, optimizer, (0, 0))
         done += 1
         if done == 0:  # the first update warms everything up
             started = now()

@@ -12,11 +12,10 @@ from torch import Tensor
 from ccl import ranks
 from ccl.errors import StoppedError, UserError
 from ccl.loading import dump_settings
-from ccl.report import RunLog
+from ccl.report import Log
 from ccl.runs.process_memory import give_back
-from ccl.runs.silence import SilentLog
 from ccl.settings import Settings
-from ccl.training import Learner, Moment, Progress
+from ccl.training import Learner, Observer, Progress, SavePoint
 from ccl.training.checkpoint import CheckpointStore
 from ccl.training.stopping import StopRequest
 
@@ -32,19 +31,13 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Tensor]) -> Any: ...
 
 
-class Notes(Protocol):
-    """Whoever tells a person a line."""
-
-    def note(self, text: str) -> None: ...
-
-
 class RunState:
     """The learner, its memory, the log and what else a run has, by names, saved and restored together."""
 
     def __init__(
         self,
         learner: Learner,
-        log: RunLog | SilentLog,
+        log: Log,
         store: CheckpointStore,
         *,
         others: Mapping[str, Stateful],
@@ -61,19 +54,19 @@ class RunState:
         self._saved_at = time.perf_counter()
         self._cost = 0.0
 
-    def save(self, progress: Progress, moment: Moment) -> None:
+    def save(self, progress: Progress, point: SavePoint) -> None:
         """Called by the loop wherever saving is possible: save where it is due, then stop if a signal asked to."""
         waited = time.perf_counter() - self._saved_at
         is_due = {
             "phase": True,
             "epoch": waited >= COST_DIVISOR * self._cost,
             "update": waited >= self.seconds,
-        }[moment]
+        }[point]
         # Clocks and signals differ between ranks, which must save and stop after the same update.
         asked, is_due_at_first = ranks.largest(self.stop.signal_number or 0, int(is_due and ranks.is_first()))
         if asked or is_due_at_first:
             self._write(progress)
-        if moment == "phase":
+        if point == "phase":
             give_back()
         # Selection and probe change nothing that is not written when they end: there a signal need not wait.
         self.stop.is_immediate = progress.phase != "train"
@@ -100,6 +93,7 @@ class RunState:
         if ranks.is_first():
             self.store.clean()
         ranks.wait()
+        _refuse_differences(self.stamp)
         checkpoint = self.store.newest()
         _refuse_disagreement(0 if checkpoint is None else checkpoint.number)  # also: no one writes before all have read
         if checkpoint is None:
@@ -113,7 +107,7 @@ class RunState:
         return Progress.restored(checkpoint.about["position"], parts["optimizer"])
 
     def changed(self, name: str) -> list[Any] | None:
-        """[then, now] where the restored checkpoint was made with another value; None where equal or not told."""
+        """[then, now] where the restored checkpoint was made with another value; None where equal or not known."""
         then, now = self._restored_stamp.get(name), self.stamp[name]
         return None if then is None or then == now else [then, now]
 
@@ -127,11 +121,11 @@ def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     return parts
 
 
-def resume(state: RunState, display: Notes) -> Progress | None:
-    """Restore the newest good checkpoint, with a word to the user; None to begin at the beginning."""
+def resume(state: RunState, display: Observer) -> Progress | None:
+    """Restore the newest good checkpoint and note it; None to begin at the beginning."""
     progress = state.restore()
     for path, reason in state.store.bad:
-        display.note(f"passed over a bad checkpoint: {path}: {reason}")
+        display.note(f"skipped a bad checkpoint: {path}: {reason}")
     if progress is None:
         return None
     if change := state.changed("data"):
@@ -140,14 +134,22 @@ def resume(state: RunState, display: Notes) -> Progress | None:
         )
     for name, title in {"threads": "threads", "torch": "torch", "world_size": "the number of processes"}.items():
         if change := state.changed(name):
-            told = f"{title} changed since the checkpoint ({change[0]} -> {change[1]})"
-            display.note(f"{told}: the outcome will be near, not equal bit for bit")
+            text = f"{title} changed since the checkpoint ({change[0]} -> {change[1]})"
+            display.note(f"{text}: the outcome will be near, not equal bit for bit")
     where = f"step {progress.step + 1}"
     if progress.phase == "train":
-        display.note(f"going on at {where}, epoch {progress.epoch + 1}, batch {progress.batch + 1}")
+        display.note(f"resuming at {where}, epoch {progress.epoch + 1}, batch {progress.batch + 1}")
     else:
-        display.note(f"going on after the training of {where}")
+        display.note(f"resuming after the training of {where}")
     return progress
+
+
+def _refuse_differences(made: Mapping[str, Any]) -> None:
+    """All ranks must have read the same settings and data: else they would wait for each other in vain."""
+    firsts = ranks.from_first(lambda: dict(made))
+    for name in ("settings", "data"):
+        if made[name] != firsts[name]:
+            raise UserError(f"rank {ranks.rank()} has other {name} than the first; all machines need the same")
 
 
 def _refuse_disagreement(number: int) -> None:

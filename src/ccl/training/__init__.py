@@ -2,19 +2,24 @@
 
 from ccl.training.exemplars import Remembered, Selection, remember
 from ccl.training.learner import Learner
-from ccl.training.loop import Moment, NotFiniteError, Observer, learn_stream
+from ccl.training.loop import SavePoint, learn_step, learn_stream
+from ccl.training.observer import Observer, Observers
 from ccl.training.optimizer import Plan
 from ccl.training.progress import Progress
+from ccl.training.update import NotFiniteError, update
 
 __all__ = [
     "Learner",
-    "Moment",
     "NotFiniteError",
     "Observer",
+    "Observers",
     "Plan",
     "Progress",
     "Remembered",
+    "SavePoint",
     "Selection",
+    "learn_step",
     "learn_stream",
     "remember",
+    "update",
 ]

@@ -1,16 +1,16 @@
 """The learner: one encoder, what teaches it the present, and what keeps the past."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from ccl import ranks
-from ccl.encoders import Encoder
+from ccl.composition import Composition, Pooled
+from ccl.encoders import Embedded, Encoder
 from ccl.encoders.split_batch_norm import placed
 from ccl.memory import RehearsalMemory
-from ccl.objectives import Contrast, Objective
-from ccl.retention import BatchContext, Retention
+from ccl.part import BatchContext, Objective, Part, Retention
 from ccl.training.precision import LossScaler
 from ccl.views import ViewBatch
 
@@ -18,21 +18,27 @@ CONTRAST = "contrast"
 
 
 class Learner(nn.Module):
-    """The student f_q with its objective, retention parts and rehearsal memory.
+    """The student f_q with its objective, the parts that keep the past by their names, and the rehearsal memory.
 
-    Parts act at four moments: `begin_step`, `losses`, `after_update`, `end_epoch`. Weights count from the second step
-    on; in the first there is no past, and only the objective acts, with weight 1.
+    The composition says what a batch holds. Weights act from the second step on; in the first there is no past, and
+    only the objective acts, with weight 1.
     """
 
     def __init__(
-        self, encoder: Encoder, objective: Objective, retention: Sequence[Retention], weights: Mapping[str, float]
+        self,
+        encoder: Encoder,
+        objective: Objective,
+        parts: Mapping[str, Part],
+        weights: Mapping[str, float],
+        composition: Composition | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.objective = objective
-        self.parts = tuple(retention)
-        self.registered_parts = nn.ModuleDict({part.name: part for part in retention if isinstance(part, nn.Module)})
+        self.registered_parts = nn.ModuleDict(parts)  # the name in checkpoints of format 1
+        self.parts = dict(parts)
         self.weights = dict(weights)
+        self.composition = composition or Pooled()
         self.memory = RehearsalMemory()
         self.scaler: LossScaler | None = None  # set where the encoder computes in float16
         self.step = 0
@@ -42,15 +48,22 @@ class Learner(nn.Module):
     def has_past(self) -> bool:
         return self.step > 0
 
+    @property
+    def _acting(self) -> list[Part]:
+        return [self.objective, *self.parts.values()]
+
+    def trained_parameters(self) -> dict[str, nn.Parameter]:
+        """All that an optimizer moves: of the encoder first, then of the parts that own some."""
+        return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
+
     def begin_step(self, step: int, ids: Tensor, num_new: int) -> None:
         """D_t has arrived: `ids` are its images, then those of the rehearsal memory."""
         self.rejoin_step(step, num_new)
-        self.objective.begin_step(self.encoder, ids, step)
-        for part in self.parts:
-            part.begin_step(self.encoder)
+        for part in self._acting:
+            part.begin_step(self.encoder, step, ids)
 
     def rejoin_step(self, step: int, num_new: int) -> None:
-        """Go on in the middle of a step with a state that was loaded: no part begins anew."""
+        """Resume in the middle of a step with a state that was loaded: no part begins anew."""
         self.step, self.num_new = step, num_new
         self.train()
 
@@ -62,37 +75,42 @@ class Learner(nn.Module):
 
     @property
     def _plain_images(self) -> str:
-        wanted = {part.plain_images for part in self.parts} if self.has_past else set()
+        retention = [part for part in self.parts.values() if isinstance(part, Retention)] if self.has_past else []
+        wanted = {part.plain_images for part in retention}
         return "batch" if "batch" in wanted else "old" if "old" in wanted else "none"
 
     def losses(self, batch: ViewBatch, moment: tuple[int, int]) -> tuple[dict[str, Tensor], BatchContext]:
         """Each term's loss by its name, unweighted, and what `after_update` needs; moment is (step, epoch)."""
+        batch = self.composition.mix(batch, self.num_new, moment)
         is_old = batch.positions >= self.num_new  # (N,)
         student, plain, student_plain = self._embed(batch, is_old)
-        contrast: Contrast = self.objective.contrast(student, batch, moment)
-        context = BatchContext(batch, is_old, self.has_past, contrast, plain, student_plain)
+        contrast = self.objective.contrast(student, batch, moment)
+        context = BatchContext(batch, is_old, self.has_past, moment, student, contrast, plain, student_plain)
         losses = {CONTRAST: contrast.loss}
-        if self.has_past:
-            found = {part.name: part.loss(context) for part in self.parts}
-            losses |= {name: loss for name, loss in found.items() if loss is not None}
+        for name, part in self.parts.items():
+            loss = part.loss(context) if self.has_past and isinstance(part, Retention) else None
+            losses |= {} if loss is None else {name: loss}
         return losses, context
 
-    def _embed(self, batch: ViewBatch, is_old: Tensor) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
-        """The student's embeddings of the views it must see, the plain old images, and their embeddings."""
+    def _embed(self, batch: ViewBatch, is_old: Tensor) -> tuple[tuple[Embedded, ...], Tensor, Embedded]:
+        """What the student makes of the views it must see, the plain old images, and what it makes of these."""
         views = batch.views[: self.objective.num_student_views]
-        num_rows = sum(len(view) for view in views)
+        num_images = len(is_old)
         if self._plain_images == "batch":
             # Differs from the paper, as the authors' code does: the whole batch once more in a forward of its own.
-            rows = self.encoder(torch.cat(views))
-            chosen = is_old.to(rows.device)
-            return rows.chunk(len(views)), batch.plain[chosen], self.encoder(batch.plain)[chosen]
-        # One forward for views and plain old images, so that these have the statistics of a whole batch.
-        # A plain image is in the batch-norm group of its view.
-        own = torch.arange(len(is_old), device=views[0].device)
-        shown = [own[is_old.to(own.device)]] if len(batch.plain) else []
-        with placed(self.encoder, torch.cat([*(own for _ in views), *shown]) if shown else None):
-            rows = self.encoder(torch.cat([*views, batch.plain]))  # (views·N + M, D)
-        return rows[:num_rows].chunk(len(views)), batch.plain, rows[num_rows:]
+            rows = self.encoder.embed(torch.cat(views))
+            chosen = is_old.to(rows.unit.device)
+            plain, student_plain = batch.plain[chosen], self.encoder.embed(batch.plain).rows(chosen)
+        else:
+            # One forward for views and plain old images, so that these have the statistics of a whole batch.
+            # A plain image is in the batch-norm group of its view.
+            own = torch.arange(num_images, device=views[0].device)
+            shown = [own[is_old.to(own.device)]] if len(batch.plain) else []
+            with placed(self.encoder, torch.cat([*(own for _ in views), *shown]) if shown else None):
+                rows = self.encoder.embed(torch.cat([*views, batch.plain]))  # views·N + M rows
+            plain, student_plain = batch.plain, rows.rows(slice(len(views) * num_images, None))
+        student = [rows.rows(slice(view * num_images, (view + 1) * num_images)) for view in range(len(views))]
+        return tuple(student), plain, student_plain
 
     def total(self, losses: Mapping[str, Tensor]) -> Tensor:
         """L = λ₁ L_contrast + λ₂ L_ESQ + λ₃ L_kd. Paper: eq. 5."""
@@ -103,17 +121,28 @@ class Learner(nn.Module):
         """Average gradients over ranks, and batch norm's running statistics, which each rank has of its own groups."""
         if ranks.size() == 1:
             return
-        gradients = [parameter.grad for parameter in self.encoder.parameters() if parameter.grad is not None]
+        trained = list(self.trained_parameters().values())
+        of_parts = trained[sum(parameter.requires_grad for parameter in self.encoder.parameters()) :]
+        # A part may have found nothing to do on this rank and something on another, and all must send the same.
+        someone = ranks.largest(*(int(parameter.grad is not None) for parameter in of_parts)) if of_parts else []
+        for parameter, is_moved in zip(of_parts, someone, strict=True):
+            if is_moved and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
         statistics = [buffer for name, buffer in self.named_buffers() if name.endswith(("running_mean", "running_var"))]
         ranks.average([*gradients, *statistics])
 
     def after_update(self, context: BatchContext) -> None:
         """The student has moved: copies follow, queues take their keys."""
-        self.objective.after_update(self.encoder, context.contrast, context.batch.ids)
-        for part in self.parts:
-            part.after_update(context)
+        for part in self._acting:
+            part.after_update(self.encoder, context)
 
     def end_epoch(self) -> None:
         """An epoch has ended."""
-        for part in self.parts:
+        for part in self._acting:
             part.end_epoch(self.encoder)
+
+    def end_step(self) -> None:
+        """The training of a step has ended."""
+        for part in self._acting:
+            part.end_step(self.encoder)

@@ -1,5 +1,6 @@
-"""How far a stream has been learned: all that the loop itself must remember to go on at the very next batch."""
+"""How far a stream has been learned: all that the loop itself must remember to resume at the very next batch."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,6 +9,8 @@ import torch
 from torch import Tensor
 
 Phase = Literal["train", "remember", "probe"]
+OptimizerState = dict[int, dict[str, Tensor]]  # by the parameter's number, then by name
+_FIRST_NAME = "momentum_buffer"  # all that checkpoints held before optimizers other than SGD
 
 
 @dataclass
@@ -18,8 +21,8 @@ class Progress:
     epoch: int = 0
     batch: int = 0
     phase: Phase = "train"
-    optimizer: torch.optim.SGD | None = None
-    loaded_optimizer: dict[int, Tensor] | None = None  # momentum by parameter, waiting for its optimizer
+    optimizer: torch.optim.Optimizer | None = None
+    loaded_optimizer: OptimizerState | None = None  # waiting for its optimizer
 
     @property
     def is_new_step(self) -> bool:
@@ -31,24 +34,25 @@ class Progress:
         return {"step": self.step, "epoch": self.epoch, "batch": self.batch, "phase": self.phase}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The optimizer's momentum, by the parameter's number."""
-        if self.optimizer is None:
-            return {str(number): buffer for number, buffer in (self.loaded_optimizer or {}).items()}
-        state = self.optimizer.state_dict()["state"]
-        buffers = {number: entry["momentum_buffer"] for number, entry in state.items()}
-        return {str(number): buffer for number, buffer in buffers.items() if buffer is not None}
+        """The optimizer's tensors by "number.name"."""
+        state: OptimizerState = self.loaded_optimizer or {}
+        if self.optimizer is not None:
+            state = self.optimizer.state_dict()["state"]
+        tensors = {f"{number}.{name}": value for number, entry in state.items() for name, value in entry.items()}
+        return {name: value for name, value in tensors.items() if value is not None}  # SGD without momentum has None
 
     @classmethod
     def restored(cls, position: Mapping[str, Any], state: Mapping[str, Tensor]) -> "Progress":
         """What `position` and `state_dict` described."""
-        momentum = {int(number): buffer for number, buffer in state.items()}
-        return cls(**position, loaded_optimizer=momentum)
+        loaded: OptimizerState = defaultdict(dict)
+        for key, value in state.items():
+            number, _, name = key.partition(".")
+            loaded[int(number)][name or _FIRST_NAME] = value
+        return cls(**position, loaded_optimizer=dict(loaded))
 
-    def take(self, optimizer: torch.optim.SGD, carry_momentum: bool) -> torch.optim.SGD:
-        """Make this the optimizer of the step; loaded momentum goes into it if it is of this step, or carried over."""
+    def take(self, optimizer: torch.optim.Optimizer, carry_momentum: bool) -> torch.optim.Optimizer:
+        """Make this the optimizer of the step; a loaded state goes into it if it is of this step, or carried over."""
         if self.loaded_optimizer and (carry_momentum or not self.is_new_step):
-            state = optimizer.state_dict()
-            state["state"] = {number: {"momentum_buffer": buffer} for number, buffer in self.loaded_optimizer.items()}
-            optimizer.load_state_dict(state)
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": self.loaded_optimizer})
         self.optimizer, self.loaded_optimizer = optimizer, None
         return optimizer

@@ -1,0 +1,113 @@
+"""Every part there is, one row each, without torch: where it lives, what it is called, what it needs.
+
+Builders, settings, titles, progress lines, help texts, refusals and the tests' lists read these rows. Adding a part is
+its file, its row here and, where it has options, a section of its name in `ccl.settings` (docs/extending.md).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+# What a part may need, and what an objective or a strategy gives.
+NEGATIVES: Final = "negatives"  # the objective pushes embeddings apart, so that more of them can be pushed from
+MEMORY: Final = "a memory"  # the strategy keeps images of earlier steps
+
+
+@dataclass(frozen=True)
+class PartRow:
+    """One part, named as in settings, checkpoints and logs by its key in the tables below."""
+
+    home: str  # module:class below ccl
+    title: str
+    short: str = ""  # where there is little room; else the title
+    about: str = ""  # one line
+    source: str = ""  # where it was published
+    weight: float = 1.0  # of a retention part's loss, by default
+    needs: frozenset[str] = frozenset()
+    gives: frozenset[str] = frozenset()
+
+    def load(self) -> Callable[..., Any]:
+        """The class itself; imports torch."""
+        module, _, name = self.home.partition(":")
+        return getattr(import_module(f"ccl.{module}"), name)  # type: ignore[no-any-return]
+
+
+OBJECTIVES: dict[str, PartRow] = {
+    "moco_v2": PartRow(
+        home="objectives.moco_v2:MoCoV2",
+        title="MoCoV2",
+        about="a query against its key and a queue of past keys",
+        source="Chen et al., 2020",
+        gives=frozenset({NEGATIVES}),
+    ),
+    "simclr": PartRow(
+        home="objectives.simclr:SimCLR",
+        title="SimCLR",
+        about="two views against all other views of the batch",
+        source="Chen et al., ICML 2020",
+        gives=frozenset({NEGATIVES}),
+    ),
+    "insdisc": PartRow(
+        home="objectives.insdisc:InsDisc",
+        title="InsDisc",
+        about="every image a class of its own, against a bank of all",
+        source="Wu et al., CVPR 2018",
+        gives=frozenset({NEGATIVES}),
+    ),
+}
+
+RETENTION: dict[str, PartRow] = {
+    "distillation": PartRow(
+        home="retention.teacher_distillation:TeacherDistillation",
+        title="distillation",
+        short="distil",
+        about="similarities between old images follow a momentum teacher's",
+        source="CCL, ICME 2022",
+        weight=0.1,
+        needs=frozenset({MEMORY}),
+    ),
+    "extra_sample_queue": PartRow(
+        home="retention.extra_sample_queue:ExtraSampleQueue",
+        title="extra sample queue",
+        short="ESQ",
+        about="every query is pushed from the keys of old images",
+        source="CCL, ICME 2022",
+        weight=0.1,
+        needs=frozenset({MEMORY, NEGATIVES}),
+    ),
+}
+
+COMPOSITIONS: dict[str, PartRow] = {
+    "pooled": PartRow(
+        home="composition.pooled:Pooled",
+        title="pooled",
+        about="every image of the step and of the memory once an epoch",
+        source="CCL, ICME 2022",
+    ),
+    "share": PartRow(
+        home="composition.share:Share",
+        title="a share of old images in every batch",
+        short="share",
+        about="a given share of every batch are old images",
+        source="common practice",
+        needs=frozenset({MEMORY}),
+    ),
+}
+
+_ALL = {**OBJECTIVES, **RETENTION, **COMPOSITIONS}
+
+
+def title_of(name: str) -> str:
+    """A part's title; of a name that no row has, the name as words."""
+    return _ALL[name].title if name in _ALL else as_words(name)
+
+
+def short_of(name: str) -> str:
+    """A part's title where there is little room."""
+    return _ALL[name].short or _ALL[name].title if name in _ALL else name
+
+
+def as_words(name: str) -> str:
+    """ "my_method" as "My Method"."""
+    return " ".join(word[:1].upper() + word[1:] for word in name.split("_"))

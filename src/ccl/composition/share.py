@@ -1,0 +1,64 @@
+"""A given share of old images in every batch: what most of the field means by replay."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ccl.composition.composition import Composition, EpochBatch
+from ccl.data import epoch_batches
+from ccl.errors import UserError
+from ccl.seeding import permutation
+
+
+class Share(Composition):
+    """Each batch holds `old` · size old images, drawn from the memory in random order, again and again.
+
+    `count` says how long an epoch is: "same_updates" has as many batches, of the same sizes, as pooled images would
+    have, so that strategies can be compared at equal cost; "every_new_image" shows each new image exactly once.
+    """
+
+    def __init__(self, *, old: float, count: Literal["same_updates", "every_new_image"] = "same_updates") -> None:
+        if not 0.0 <= old < 1.0:
+            raise UserError(f"the share of old images must lie in [0, 1), got {old}")
+        self.old, self.count = old, count
+
+    def batches(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[EpochBatch]:
+        num_old = len(ids) - num_new
+        if num_old == 0:
+            return [EpochBatch.once(part) for part in epoch_batches(ids, batch_size, *context, multiple=multiple)]
+        sizes = self._sizes(ids, num_new, batch_size, multiple, *context)  # (new, old) of each batch
+        new_at, new_turns = _cycled(ids[:num_new], sum(new for new, _ in sizes), *context, "batches")
+        old_at, old_turns = _cycled(ids[num_new:], sum(old for _, old in sizes), *context, "old images")
+        parts = zip(
+            *(torch.split(rows, [new for new, _ in sizes]) for rows in (new_at, new_turns)),
+            *(torch.split(rows, [old for _, old in sizes]) for rows in (old_at + num_new, old_turns)),
+            strict=True,
+        )
+        return [
+            EpochBatch(torch.cat([new, old]), torch.cat([new_turn, old_turn])) for new, new_turn, old, old_turn in parts
+        ]
+
+    def _sizes(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[tuple[int, int]]:
+        """How many new and old images each batch holds."""
+        if self.count == "same_updates":
+            pooled = epoch_batches(ids, batch_size, *context, multiple=multiple)
+            return [(len(part) - round(self.old * len(part)), round(self.old * len(part))) for part in pooled]
+        of_new = max(batch_size - round(self.old * batch_size), 1)  # new images of a full batch
+        fresh = epoch_batches(ids[:num_new], max(of_new // multiple * multiple, multiple), *context, multiple=multiple)
+        return [(len(part), self._beside(len(part), multiple)) for part in fresh]
+
+    def _beside(self, num_new: int, multiple: int) -> int:
+        """How many old images stand beside so many new ones, in whole multiples."""
+        return round(num_new * self.old / (1 - self.old) / multiple) * multiple
+
+
+def _cycled(ids: Tensor, count: int, *context: int | str) -> tuple[Tensor, Tensor]:
+    """Positions of images in random order, again and again in new orders, and the turn of each: (count,) both."""
+    orders, num_cycles = [], -(-count // len(ids))
+    for cycle in range(num_cycles):
+        again = (f"again {cycle}",) if cycle else ()  # the first order is the one that an epoch without repeats has
+        orders.append(permutation(ids, *context, *again))
+    empty = torch.zeros(0, dtype=torch.int64)
+    turns = torch.arange(num_cycles).repeat_interleave(len(ids))
+    return torch.cat([empty, *orders])[:count], turns[:count]

@@ -1,0 +1,74 @@
+"""What a learner is made of beside its encoder: parts that act when the loop calls them, and what they get to see.
+
+A part is a module: parameters it owns are trained, buffers are saved, both agree over ranks. Every hook is optional.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from ccl.encoders import Embedded, Encoder
+from ccl.views import ViewBatch
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """An objective's answer to one batch of N images; embeddings are unit rows."""
+
+    loss: Tensor  # ()
+    query: Tensor  # (N, D): the student's embeddings of the first view, with gradient
+    pairs: tuple[tuple[Tensor, Tensor], ...]  # positive pairs (N, D), (N, D): extra negatives are contrasted with these
+    keys: Tensor  # (N, D), detached: what a queue stores of this batch
+
+
+@dataclass(frozen=True)
+class BatchContext:
+    """One batch after the student has embedded it. N images, M of them old."""
+
+    batch: ViewBatch
+    is_old: Tensor  # (N,) bool
+    has_past: bool  # False in the first step
+    moment: tuple[int, int]  # (step, epoch), counted from 0
+    student: tuple[Embedded, ...]  # num_student_views of N rows
+    contrast: Contrast
+    plain: Tensor  # (M, 3, S, S): the old images without augmentation, if a part asked for them
+    student_plain: Embedded  # M rows: the student's embeddings of these
+
+
+class Part(nn.Module):
+    """Whatever acts beside the encoder; a subclass overrides the hooks it needs."""
+
+    def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
+        """A step begins; `ids` are the images of D_t and of the rehearsal memory."""
+
+    def after_update(self, encoder: Encoder, context: BatchContext) -> None:
+        """The student has moved: let copies follow and queues take their keys."""
+
+    def end_epoch(self, encoder: Encoder) -> None:
+        """An epoch has ended."""
+
+    def end_step(self, encoder: Encoder) -> None:
+        """The training of a step has ended; what is done to the encoder here is what is selected with and probed."""
+
+
+class Objective(Part, ABC):
+    """Learn the present. One file each."""
+
+    num_views = 2  # how many random views a batch brings
+    num_student_views = 2  # how many of them, the first ones, the student embeds
+
+    @abstractmethod
+    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+        """The loss of this batch, given what the student makes of its views; moment is (step, epoch)."""
+
+
+class Retention(Part, ABC):
+    """Keep the past. One file each."""
+
+    plain_images: Literal["none", "old", "batch"] = "none"  # which plain images the student must embed for it
+
+    @abstractmethod
+    def loss(self, context: BatchContext) -> Tensor | None:
+        """Its loss for this batch, or None where there is nothing to compute; called from the second step on."""

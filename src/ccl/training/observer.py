@@ -1,0 +1,58 @@
+"""Whoever watches: one base class with empty methods. A log, a display and a test override what they need."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ccl.training.exemplars import Remembered
+
+
+class Observer:
+    """What happens while a stream is learned, in the order of the methods; steps and epochs count from 0."""
+
+    def note(self, text: str) -> None:
+        """One line worth knowing."""
+
+    def loading(self, done: int, total: int) -> None:
+        """So many images or bytes of the data have been read; total is 0 where it is not known."""
+
+    def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
+        """The data is there."""
+
+    def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
+        """A step begins, or (not `is_new`) resumes."""
+
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
+        """One update was made; `share` of the epoch is done."""
+
+    def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None: ...
+
+    def remembered(self, step: int, what: Remembered) -> None:
+        """The rehearsal memory has been filled."""
+
+    def probing(self, done: int, total: int) -> None: ...
+
+    def probed(self, step: int | None, result: Any) -> None:
+        """An `evaluation.ProbeResult` after a step, or (None) of the initialisation."""
+
+    def run_ends(self) -> None:
+        """Also after an error."""
+
+
+_EVENTS = frozenset(name for name in vars(Observer) if not name.startswith("_"))
+
+
+class Observers(Observer):
+    """Several observers as one: each event reaches each of them, in their order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def __getattribute__(self, name: str) -> Any:
+        return self._announce(name) if name in _EVENTS else super().__getattribute__(name)
+
+    def _announce(self, name: str) -> Callable[..., None]:
+        def announce(*values: Any, **named: Any) -> None:
+            for observer in self._observers:
+                getattr(observer, name)(*values, **named)
+
+        return announce
