@@ -4,8 +4,9 @@ Builders, settings, titles, progress lines, help texts, refusals and the tests' 
 its file, its row here and, where it has options, a section of its name in `ccl.settings` (docs/extending.md).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
@@ -26,12 +27,22 @@ class PartRow:
     weight: float = 1.0  # of a retention part's loss, by default
     needs: frozenset[str] = frozenset()
     gives: frozenset[str] = frozenset()
+    options: Mapping[str, Any] = field(default_factory=dict)  # fixed arguments of its class
 
-    def load(self) -> Callable[..., Any]:
-        """The class itself; imports torch."""
+    def make(self, offered: Mapping[str, Any], **options: Any) -> Any:
+        """The part itself, with these options and, of what is offered, what its class asks for by name."""
         module, _, name = self.home.partition(":")
-        return getattr(import_module(f"ccl.{module}"), name)  # type: ignore[no-any-return]
+        factory: Callable[..., Any] = getattr(import_module(f"ccl.{module}"), name)  # imports torch
+        asked = inspect.signature(factory).parameters
+        return factory(**{key: value for key, value in offered.items() if key in asked}, **self.options, **options)
 
+
+BACKBONES: dict[str, PartRow] = {
+    "resnet18": PartRow(home="encoders.resnet:ResNet", title="ResNet-18", options={"depth": 18}),
+    "resnet34": PartRow(home="encoders.resnet:ResNet", title="ResNet-34", options={"depth": 34}),
+    "resnet50": PartRow(home="encoders.resnet:ResNet", title="ResNet-50", options={"depth": 50}),
+    "convnet": PartRow(home="encoders.convnet:ConvNet", title="ConvNet", about="four convolutions, for laptops"),
+}
 
 OBJECTIVES: dict[str, PartRow] = {
     "moco_v2": PartRow(
@@ -95,7 +106,7 @@ COMPOSITIONS: dict[str, PartRow] = {
     ),
 }
 
-_ALL = {**OBJECTIVES, **RETENTION, **COMPOSITIONS}
+_ALL = {**BACKBONES, **OBJECTIVES, **RETENTION, **COMPOSITIONS}
 
 
 def title_of(name: str) -> str:

@@ -4,14 +4,15 @@ Settings stop at the edge: builders read them and pass plain keyword arguments; 
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
-from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION
+from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, RETENTION
 from ccl.errors import did_you_mean
 from ccl.sizes import num_bytes
-from ccl.strategies import STRATEGIES, refusal
+from ccl.strategies import STRATEGIES, Strategy, refusal
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -25,6 +26,12 @@ class Section(BaseModel):
     """A group of settings: unknown keys and wrong types are errors, and nothing changes once it is made."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _known(what: str, value: str, known: Iterable[str]) -> str:
+    if value not in known:
+        raise ValueError(f"unknown {what} {value!r}{did_you_mean(value, known)}")
+    return value
 
 
 class DataSettings(Section):
@@ -60,12 +67,17 @@ class ViewSettings(Section):
 class EncoderSettings(Section):
     """What reads it."""
 
-    backbone: Literal["resnet18", "resnet34", "resnet50", "convnet"] = "resnet18"
+    backbone: str = "resnet18"
     stem: Literal["cifar", "imagenet"] = "cifar"
     width: Count | None = None  # None: the published one
     head: Literal["mlp", "linear"] = "mlp"
     dim: Count = 128
     batch_norm_groups: Count = 8
+
+    @field_validator("backbone")
+    @classmethod
+    def _known_backbone(cls, value: str) -> str:
+        return _known("backbone", value, BACKBONES)
 
 
 class OptimizerSettings(Section):
@@ -184,18 +196,13 @@ class CheckpointSettings(Section):
     keep: Count = 2
 
 
-def _known(what: str, value: str, known: Iterable[str]) -> str:
-    if value not in known:
-        raise ValueError(f"unknown {what} {value!r}{did_you_mean(value, known)}")
-    return value
-
-
 class Settings(Section):
     """All settings of a run."""
 
     dataset: list[str] = ["cifar100"]  # several, joined by commas on the command line: a domain-incremental stream
     strategy: str = "ccl"
     objective: str = "moco_v2"
+    retention: list[str] | None = None  # the parts that keep the past; None: the strategy's own
     composition: str | None = None  # what a batch holds; None: the strategy's own
     steps: Count | None = None  # None: as many as datasets or chunks, or 5
     epochs: Count = 200  # per step
@@ -222,10 +229,10 @@ class Settings(Section):
     checkpoint: CheckpointSettings = CheckpointSettings()
     performance: PerformanceSettings = PerformanceSettings()
 
-    @field_validator("dataset", "trackers", mode="before")
+    @field_validator("dataset", "trackers", "retention", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
     @field_validator("strategy")
     @classmethod
@@ -236,6 +243,11 @@ class Settings(Section):
     @classmethod
     def _known_objective(cls, value: str) -> str:
         return _known("objective", value, OBJECTIVES)
+
+    @field_validator("retention")
+    @classmethod
+    def _known_retention(cls, value: list[str] | None) -> list[str] | None:
+        return None if value is None else [_known("part", name, RETENTION) for name in value]
 
     @field_validator("composition")
     @classmethod
@@ -250,6 +262,19 @@ class Settings(Section):
         return value
 
     @property
+    def method(self) -> Strategy:
+        """The strategy's row with what these settings change of it."""
+        own, weights = STRATEGIES[self.strategy], self.weights.model_dump()
+        # A part whose weight is 0 is left out, so that it costs nothing and changes nothing.
+        names = own.retention if self.retention is None else self.retention
+        return replace(
+            own,
+            selection=own.selection and (self.memory.selection or own.selection),
+            retention=tuple(name for name in names if weights[name] > 0),
+            composition=self.composition or own.composition,
+        )
+
+    @property
     def stream_kind(self) -> str:
         """What `data.stream` says, auto resolved."""
         if self.data.stream != "auto":
@@ -258,7 +283,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> "Settings":
-        if why := refusal(self.strategy, self.objective, self.composition, self.weights.model_dump()):
+        if why := refusal(self.strategy, self.method, self.objective):
             raise ValueError(why)
         if self.optimizer.warmup_epochs >= self.epochs > 1:
             raise ValueError(

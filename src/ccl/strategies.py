@@ -1,6 +1,5 @@
 """Strategies as rows of parts: what is kept of a step, what a batch holds, and which terms keep the past."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -45,20 +44,20 @@ def strategy_title(name: str) -> str:
     return STRATEGIES[name].title if name in STRATEGIES else as_words(name)
 
 
-def refusal(strategy: str, objective: str, composition: str | None, weights: Mapping[str, float]) -> str:
-    """Why these don't go together, in one line with the nearest choice that does; empty where they do."""
-    row = STRATEGIES[strategy]
-    parts = {name: RETENTION[name] for name in row.retention if weights[name] > 0}
-    parts |= {name: COMPOSITIONS[name] for name in [composition or row.composition]}
-    given = OBJECTIVES[objective].gives | ({MEMORY} if row.selection else frozenset())
+def refusal(strategy: str, method: Strategy, objective: str) -> str:
+    """Why a strategy's parts don't go together, in one line with the nearest choice that does; empty where they do."""
+    parts = {name: RETENTION[name] for name in method.retention} | {
+        method.composition: COMPOSITIONS[method.composition]
+    }
+    given = OBJECTIVES[objective].gives | ({MEMORY} if method.selection else frozenset())
     for name, part in parts.items():
         for need in sorted(part.needs - given):
             owner = f"strategy {strategy}" if need == MEMORY else f"objective {objective}"
-            return f"{name} needs {need}, and {owner} has none; {_advice(name, need, strategy)}"
+            return f"{name} needs {need}, and {owner} has none; {_advice(name, need)}"
     return ""
 
 
-def _advice(part: str, need: str, strategy: str) -> str:
+def _advice(part: str, need: str) -> str:
     """The nearest choice that makes sense."""
     if need == MEMORY:
         return "try strategy=simple_rehearsal"

@@ -158,7 +158,7 @@ def test_a_stopped_grid_goes_on_to_the_same_bits(tmp_path: Path, unbroken: Path)
     assert state(run)["state"] == "stopped"
     answer = ccl(*command)
     assert answer.returncode == 0, answer.stderr
-    assert "going on at step" in (out / "logs" / f"{run.name}.txt").read_text()
+    assert "resuming at step" in (out / "logs" / f"{run.name}.txt").read_text()
     assert_same_bits(run, unbroken)
 
 

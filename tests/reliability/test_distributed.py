@@ -155,7 +155,7 @@ def test_r3_killed_ranks_and_restarts_change_no_bit(whole: Path, tmp_path: Path)
         assert time.monotonic() - killed < 60
     told = finish(process)
     assert process.returncode == 0, told
-    assert told.count("going on at step") == 2
+    assert told.count("resuming at step") == 2
     assert fingerprint(folder) == fingerprint(whole)
 
 

@@ -199,7 +199,7 @@ def test_gradients_that_no_scale_can_save_stop_the_run(monkeypatch: pytest.Monke
     next(learner.encoder.parameters()).register_hook(lambda gradient: gradient * float("inf"))
     before = {name: value.clone() for name, value in learner.encoder.named_parameters()}
     watcher = Watcher()
-    with pytest.raises(NotFiniteError, match=r"the gradient of backbone.* is not finite"):
+    with pytest.raises(NotFiniteError, match=r"the gradient of encoder.backbone.* is not finite"):
         learn(settings, watcher, stream=build_stream(settings), learner=learner)
     assert 10 < len(watcher.losses) < 20  # 65536 halved until it is below 1
     assert all(torch.equal(value, before[name]) for name, value in learner.encoder.named_parameters())

@@ -234,7 +234,7 @@ def test_a_corrupt_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     display = quiet()
     display.note = notes.append  # type: ignore[method-assign]
     run(settings, tmp_path / "run", display)
-    assert any("passed over a bad checkpoint" in note and "state.safetensors" in note for note in notes)
+    assert any("skipped a bad checkpoint" in note and "state.safetensors" in note for note in notes)
     assert_same(tmp_path / "whole", tmp_path / "run")
 
 

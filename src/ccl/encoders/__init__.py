@@ -1,7 +1,8 @@
 """What reads an image: backbones, heads, unit-norm embeddings, and slow copies of an encoder."""
 
+from ccl.catalogue import BACKBONES
 from ccl.encoders.convnet import ConvNet
-from ccl.encoders.encoder import BACKBONES, Embedded, Encoder, make_backbone, make_encoder
+from ccl.encoders.encoder import Embedded, Encoder, make_backbone, make_encoder
 from ccl.encoders.momentum_encoder import MomentumEncoder
 from ccl.encoders.resnet import ResNet
 from ccl.encoders.split_batch_norm import SplitBatchNorm, split_batch_norm

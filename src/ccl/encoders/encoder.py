@@ -8,12 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ccl.encoders.convnet import ConvNet
-from ccl.encoders.resnet import ResNet
+from ccl.catalogue import BACKBONES
 from ccl.encoders.split_batch_norm import split_batch_norm
 from ccl.seeding import seeded
-
-BACKBONES = ("resnet18", "resnet34", "resnet50", "convnet")
 
 
 class Backbone(Protocol):
@@ -23,12 +20,10 @@ class Backbone(Protocol):
 
 
 def make_backbone(name: str, stem: str = "cifar", width: int | None = None) -> nn.Module:
-    """A backbone by name; `width` None is the published one (64 for ResNets, 32 for the ConvNet)."""
-    if name == "convnet":
-        return ConvNet(width or 32)
-    if name in BACKBONES:
-        return ResNet(int(name.removeprefix("resnet")), stem, width or 64)
-    raise ValueError(f"unknown backbone {name!r}; there are {', '.join(BACKBONES)}")
+    """A backbone of the catalogue; `width` None is its own default (64 for ResNets, 32 for the ConvNet)."""
+    if name not in BACKBONES:
+        raise ValueError(f"unknown backbone {name!r}; there are {', '.join(BACKBONES)}")
+    return cast(nn.Module, BACKBONES[name].make({"stem": stem} | ({} if width is None else {"width": width})))
 
 
 def make_head(kind: str, num_features: int, dim: int) -> nn.Module:

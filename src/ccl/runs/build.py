@@ -1,6 +1,5 @@
 """The edge where settings end: each builder reads them and passes plain keyword arguments."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -19,7 +18,6 @@ from ccl.runs.stream_builder import cut_datasets, probe_parts
 from ccl.seeding import seeded
 from ccl.settings import Settings
 from ccl.sizes import num_bytes
-from ccl.strategies import STRATEGIES
 from ccl.training import Learner, Plan, Selection
 from ccl.training.learner import CONTRAST
 from ccl.training.precision import LossScaler, choose
@@ -58,7 +56,7 @@ def build_stream(settings: Settings, progress: Callable[[int, int], None] | None
     dataset, steps = cut_datasets(settings, datasets)
     arrivals = [dataset.train.subset(step.indices) for step in steps]
     num_classes = [len(step.classes) for step in steps]
-    if STRATEGIES[settings.strategy].all_at_once:
+    if settings.method.all_at_once:
         arrivals, num_classes = [chain(arrivals)], [sum(num_classes)]
     asked = settings.memory.clusters
     num_clusters = [None if asked == "estimate" else asked or count for count in num_classes]
@@ -141,13 +139,10 @@ def build_encoder(settings: Settings, device: torch.device) -> Encoder:
 
 def build_learner(settings: Settings, device: torch.device) -> Learner:
     """Encoder, objective and the strategy's parts, freshly initialised from the seed."""
-    encoder, strategy = build_encoder(settings, device), STRATEGIES[settings.strategy]
-    weights = settings.weights.model_dump()
-    # A part whose weight is 0 is left out, so that it costs nothing and changes nothing.
-    names = [name for name in strategy.retention if weights[name] > 0]
-    retention = {name: _build(name, RETENTION[name], settings, encoder) for name in names}
+    encoder = build_encoder(settings, device)
+    retention = {name: _build(name, RETENTION[name], settings, encoder) for name in settings.method.retention}
     objective = _build(settings.objective, OBJECTIVES[settings.objective], settings, encoder)
-    weights = weights if retention else {CONTRAST: 1.0}
+    weights = settings.weights.model_dump() if retention else {CONTRAST: 1.0}
     learner = Learner(encoder, objective, retention, weights, build_composition(settings)).to(device)
     if encoder.dtype is torch.float16:
         learner.scaler = LossScaler(device.type)
@@ -168,19 +163,17 @@ def _channels_last(settings: Settings, device: torch.device, dtype: torch.dtype)
 
 def build_composition(settings: Settings) -> Composition:
     """What a batch holds: as asked for, or the strategy's own."""
-    name = settings.composition or STRATEGIES[settings.strategy].composition
+    name = settings.method.composition
     return cast(Composition, _build(name, COMPOSITIONS[name], settings))
 
 
 def _build(name: str, row: PartRow, settings: Settings, encoder: Encoder | None = None) -> Any:
     """A part of the catalogue: it gets its section's settings and, by parameter names, what it asks for of the rest."""
-    factory, section = row.load(), getattr(settings, name, None)
+    section = getattr(settings, name, None)
     offered: dict[str, Any] = {"temperature": settings.temperature, "seed": settings.seed}
     offered |= {} if encoder is None else {"encoder": encoder, "dim": encoder.dim}
-    asked = inspect.signature(factory).parameters
-    options = {key: value for key, value in offered.items() if key in asked}
     with seeded(settings.seed, "part", name):  # where it owns weights
-        part = factory(**options, **({} if section is None else section.model_dump()))
+        part = row.make(offered, **({} if section is None else section.model_dump()))
     return split_batch_norm(part, _groups_of_this_rank(settings)) if isinstance(part, torch.nn.Module) else part
 
 
@@ -203,10 +196,9 @@ def build_plan(settings: Settings) -> Plan:
 
 def build_selection(settings: Settings) -> Selection | None:
     """What is kept of each step; None where the strategy keeps nothing."""
-    strategy = STRATEGIES[settings.strategy]
-    if strategy.selection is None:
+    method, asked = settings.method.selection, settings.memory.budget
+    if method is None:
         return None
-    method, asked = settings.memory.selection or strategy.selection, settings.memory.budget
     budget = Budget(num_bytes(asked), "bytes") if isinstance(asked, str) else asked and Budget(asked, "images")
     options = settings.memory.model_dump(exclude={"clusters", "selection", "budget"})
     return Selection(method=method, budget=budget or None, seed=settings.seed, **options)

@@ -23,7 +23,7 @@ from ccl.runs.build import (
 )
 from ccl.runs.stream_builder import cut
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES, VIEW_VARIANCE
+from ccl.strategies import VIEW_VARIANCE
 from ccl.training import Learner, Progress, update
 from ccl.views import ViewBatch
 
@@ -87,7 +87,7 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
 
     Without test images (`num_tested` 0) nothing is probed.
     """
-    sizes = [sum(step_sizes)] if STRATEGIES[settings.strategy].all_at_once else list(step_sizes)
+    sizes = [sum(step_sizes)] if settings.method.all_at_once else list(step_sizes)
     in_memory = _in_memory(settings, sizes, num_classes)
     counted = _counted(settings)
     num_updates, new, old = 0, 0, 0

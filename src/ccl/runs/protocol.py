@@ -12,7 +12,6 @@ from ccl import ranks
 from ccl.data import describe
 from ccl.runs.build import Stream
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES
 from ccl.training.precision import choose
 
 # What the accuracy matrix says of streams whose steps share classes.
@@ -55,7 +54,7 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
             {"name": step.name, "num_classes": len(step.classes), "num_images": len(step.indices)}
             for step in stream.steps
         ],
-        "all_at_once": STRATEGIES[settings.strategy].all_at_once,
+        "all_at_once": settings.method.all_at_once,
         "backbone": settings.encoder.backbone,
         "stem": settings.encoder.stem,
         "views": settings.views.recipe,
