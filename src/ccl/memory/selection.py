@@ -20,11 +20,13 @@ def view_variance(view_embeddings: Tensor) -> Tensor:
 
 
 def distance_to_mean(view_embeddings: Tensor) -> Tensor:
-    """Mean distance of the views to their renormalised mean: (N, V, D) -> (N,). The authors' code scores so."""
+    """Sum of squared distances of the views to their renormalised mean: (N, V, D) -> (N,). The authors' code scores so.
+
+    Unit rows are ordered by it as by their variance.
+    """
     views = view_embeddings.float()
     centre = F.normalize(views.mean(dim=1, keepdim=True), dim=2)  # (N, 1, D)
-    distance: Tensor = torch.linalg.vector_norm(views - centre, dim=2)  # (N, V)
-    return distance.mean(dim=1)
+    return (views - centre).square().sum(dim=(1, 2))
 
 
 def lowest_scores(scores: Tensor, clusters: Tensor, per_cluster: int, top_up: bool = True) -> Tensor:
