@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -26,7 +27,17 @@ def test_variance_is_unbiased_and_summed_over_dimensions() -> None:
 
 def test_distance_to_mean_by_hand() -> None:
     views = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])  # the mean renormalised is (√½, √½)
-    assert float(distance_to_mean(views)[0]) == pytest.approx((2 - 2**0.5) ** 0.5)
+    assert float(distance_to_mean(views)[0]) == pytest.approx(2 * (2 - 2**0.5))
+
+
+def test_distance_to_mean_orders_unit_views_as_the_variance_does() -> None:
+    spread = torch.rand(50, 1, 1, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(50, 7, 5, generator=torch.Generator().manual_seed(1))
+    views = F.normalize(torch.eye(5)[:1] + spread * noise, dim=2)  # (50, 7, 5)
+    score, variance = distance_to_mean(views), view_variance(views)
+    assert torch.equal(score.argsort(), variance.argsort())
+    length = views.mean(dim=1).norm(dim=1)  # of the mean m: Σ‖v − m/‖m‖‖² = 2V(1 − ‖m‖)
+    assert torch.allclose(score, 14 * (1 - length), atol=1e-4)
 
 
 def test_the_lowest_variance_of_each_cluster_is_kept() -> None:

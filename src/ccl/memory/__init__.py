@@ -3,9 +3,13 @@
 from ccl.memory.budget import Budget, shares
 from ccl.memory.cluster_count import estimate_num_clusters
 from ccl.memory.feature_queue import FeatureQueue
+from ccl.memory.herding import herding
 from ccl.memory.instance_bank import InstanceBank
+from ccl.memory.k_center import k_center
+from ccl.memory.least_redundant import least_redundant
+from ccl.memory.principal_components import principal_components
 from ccl.memory.rehearsal import RehearsalMemory
-from ccl.memory.selection import group, lowest_scores, lowest_view_variance, random_draw, view_variance
+from ccl.memory.selection import group, lowest_scores, lowest_view_variance, random_draw, reservoir, view_variance
 
 __all__ = [
     "Budget",
@@ -14,9 +18,14 @@ __all__ = [
     "RehearsalMemory",
     "estimate_num_clusters",
     "group",
+    "herding",
+    "k_center",
+    "least_redundant",
     "lowest_scores",
     "lowest_view_variance",
+    "principal_components",
     "random_draw",
+    "reservoir",
     "shares",
     "view_variance",
 ]

@@ -1,4 +1,4 @@
-"""Which images of a finished step are kept: a random draw, or K-Means and the lowest variance over views.
+"""Which images of a finished step are kept: a random draw, a reservoir, or K-Means and the lowest variance over views.
 
 Formulas only: embeddings in, positions out. Embedding the images is the learner's.
 """
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.seeding import generator, hashed
+from ccl.seeding import generator, hashed, permutation
 
 MINI_BATCH_FROM = 50_000  # images from which K-Means works in mini-batches, in bounded time and memory
 
@@ -20,11 +20,13 @@ def view_variance(view_embeddings: Tensor) -> Tensor:
 
 
 def distance_to_mean(view_embeddings: Tensor) -> Tensor:
-    """Mean distance of the views to their renormalised mean: (N, V, D) -> (N,). The authors' code scores so."""
+    """Sum of squared distances of the views to their renormalised mean: (N, V, D) -> (N,). The authors' code scores so.
+
+    Unit rows are ordered by it as by their variance.
+    """
     views = view_embeddings.float()
     centre = F.normalize(views.mean(dim=1, keepdim=True), dim=2)  # (N, 1, D)
-    distance: Tensor = torch.linalg.vector_norm(views - centre, dim=2)  # (N, V)
-    return distance.mean(dim=1)
+    return (views - centre).square().sum(dim=(1, 2))
 
 
 def lowest_scores(scores: Tensor, clusters: Tensor, per_cluster: int, top_up: bool = True) -> Tensor:
@@ -71,3 +73,18 @@ def random_draw(num_images: int, count: int, *context: int | str, replacement: b
     if replacement:
         return torch.randint(num_images, (count,), generator=draw).sort().values
     return torch.randperm(num_images, generator=draw)[:count].sort().values
+
+
+def reservoir(ids: Tensor, count: int, *context: int | str) -> Tensor:
+    """Sorted positions of `count` images (all, if there are fewer): all ever seen are equally likely to be held.
+
+    Give it the distinct ids of the images held and of those that arrive, and the same context at every step. An image's
+    rank is a hash of its id and the context. The lowest ranks among those held and those new are the lowest of the
+    whole stream: no counter is needed, and it does not matter how the stream was cut into steps.
+    """
+    return permutation(ids, *context, "reservoir")[:count].sort().values
+
+
+def rounded(values: Tensor) -> Tensor:
+    """To nine decimals: what is equal in exact arithmetic ties, on any processor and in any order of summation."""
+    return values.round(decimals=9)
