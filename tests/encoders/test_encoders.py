@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ccl.encoders import BACKBONES, MomentumEncoder, ResNet, SplitBatchNorm, make_encoder
+from ccl.encoders import BACKBONES, MomentumEncoder, ResNet, SplitBatchNorm, make_encoder, split_batch_norm
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -143,3 +143,37 @@ def test_a_copy_owns_its_mode_and_never_trains() -> None:
 def test_momentum_outside_its_range_is_refused() -> None:
     with pytest.raises(ValueError, match="momentum"):
         MomentumEncoder(nn.Linear(2, 2), 1.5)
+
+
+# --- What one forward gives, and batch norm of any module
+
+
+def test_one_forward_gives_features_projections_and_unit_embeddings() -> None:
+    encoder, images = make_encoder("convnet", width=4, dim=8).eval(), torch.randn(5, 3, 16, 16)
+    seen = encoder.embed(images)
+    assert torch.equal(seen.features, encoder.features(images))
+    assert torch.equal(seen.projection, encoder.head(seen.features))
+    assert torch.equal(seen.unit, encoder(images))
+    assert torch.allclose(seen.unit.norm(dim=1), torch.ones(5))
+    assert len(seen) == 5
+    assert torch.equal(seen.rows(slice(1, 3)).features, seen.features[1:3])
+    copied = MomentumEncoder(encoder, 0.9).embed(images)
+    assert torch.equal(copied.projection, seen.projection)
+
+
+def test_any_module_s_batch_norm_is_split_and_keeps_its_weights() -> None:
+    module = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5, affine=False), nn.Sequential(nn.BatchNorm1d(5, eps=0.1)))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    assert split_batch_norm(module, 1) is module
+    assert type(module[1]) is nn.BatchNorm1d
+    split_batch_norm(module, 2)
+    assert isinstance(module[1], SplitBatchNorm)
+    assert module[2][0].eps == 0.1
+    assert module.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    rows = torch.randn(8, 5)
+    by_group = torch.empty_like(rows)
+    for group in range(2):
+        part = rows[group::2]
+        by_group[group::2] = (part - part.mean(0)) / (part.var(0, unbiased=False) + 1e-5).sqrt()
+    assert torch.allclose(module[1](rows), by_group, atol=1e-5)

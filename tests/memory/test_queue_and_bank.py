@@ -87,3 +87,13 @@ def test_a_bank_loads_a_state_of_another_size() -> None:
     other.load_state_dict(bank.state_dict())
     assert torch.equal(other.vectors, bank.vectors)
     assert len(other) == 6
+
+
+def test_of_an_image_twice_in_a_batch_the_last_embedding_counts() -> None:
+    bank, once = (InstanceBank(4, 0.5, seed=1) for _ in range(2))
+    for one in (bank, once):
+        one.hold(torch.tensor([3, 5, 9]), 0)
+    embeddings = torch.eye(4)[[0, 1, 2]]
+    bank.update(bank.rows(torch.tensor([5, 9, 5])), embeddings)
+    once.update(once.rows(torch.tensor([5, 9])), embeddings[[2, 1]])
+    assert torch.equal(bank.vectors, once.vectors)

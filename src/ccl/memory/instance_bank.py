@@ -42,7 +42,12 @@ class InstanceBank(nn.Module):
 
     @torch.no_grad()
     def update(self, rows: Tensor, embeddings: Tensor) -> None:
-        """v ← normalise(m v + (1 − m) f)."""
+        """v ← normalise(m v + (1 − m) f); of an image that is there twice, the last embedding counts."""
+        places = torch.full((len(self),), -1, device=rows.device).scatter_reduce_(
+            0, rows, torch.arange(len(rows), device=rows.device), "amax"
+        )  # (n,): where each row of the bank is last named
+        last = places[places >= 0]
+        rows, embeddings = rows[last], embeddings[last]
         moved = self.momentum * self.vectors[rows] + (1.0 - self.momentum) * embeddings.to(self.vectors)
         self.vectors[rows] = F.normalize(moved, dim=1)
 

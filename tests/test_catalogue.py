@@ -1,0 +1,102 @@
+"""The catalogue: every row is a part that can be made, and its facts refuse what makes no sense."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from ccl import catalogue
+from ccl.catalogue import BACKBONES, COMPOSITIONS, MEMORY, NEGATIVES, OBJECTIVES, RETENTION, short_of, title_of
+from ccl.errors import UserError
+from ccl.loading import load_settings
+from ccl.settings import Settings
+from ccl.strategies import STRATEGIES, matters, strategy_title
+
+
+def test_it_does_not_need_torch() -> None:
+    code = "import sys, ccl.catalogue, ccl.strategies, ccl.settings; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("name", [*BACKBONES, *OBJECTIVES, *RETENTION, *COMPOSITIONS])
+def test_names_are_distinct_titles_are_there_and_options_have_a_section(name: str) -> None:
+    tables = (BACKBONES, OBJECTIVES, RETENTION, COMPOSITIONS)
+    (row,) = [table[name] for table in tables if name in table]
+    assert row.title
+    assert row.needs | row.gives <= {MEMORY, NEGATIVES}
+    assert title_of(name) == row.title
+
+
+def test_weights_of_parts_come_from_their_rows() -> None:
+    weights = Settings().weights.model_dump()
+    assert weights == {"contrast": 0.9, "distillation": 0.1, "extra_sample_queue": 0.1} | {
+        name: row.weight for name, row in RETENTION.items()
+    }
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_names_parts_that_exist(strategy: str, objective: str) -> None:
+    row = STRATEGIES[strategy]
+    assert set(row.retention) <= RETENTION.keys()
+    assert row.composition in COMPOSITIONS
+    assert row.title
+
+
+def test_names_without_a_row_are_shown_as_words() -> None:
+    assert strategy_title("my_new_method") == title_of("my_new_method") == "My New Method"
+    assert short_of("my_new_method") == "my_new_method"
+
+
+@pytest.mark.parametrize(
+    ("assignments", "line"),
+    [
+        (
+            ["strategy=finetuning", "composition=share"],
+            "share needs a memory, and strategy finetuning has none; try strategy=simple_rehearsal",
+        ),
+        (
+            ["strategy=finetuning", "retention=distillation"],
+            "distillation needs a memory, and strategy finetuning has none; try strategy=simple_rehearsal",
+        ),
+        (["composition=shared"], "composition: unknown composition 'shared'; did you mean 'share'?"),
+        (["retention=destillation"], "retention: unknown part 'destillation'; did you mean 'distillation'?"),
+        (["encoder.backbone=resnet19"], "encoder.backbone: unknown backbone 'resnet19'; did you mean 'resnet18'?"),
+        (["share.old=1.0"], "share.old: Input should be less than 1"),
+        (["epochs=3", "optimizer.warmup_epochs=3"], "nearest valid value: 2"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(assignments: list[str], line: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_settings("demo", assignments)
+    assert line in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_objective_without_negatives_has_no_extra_sample_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = replace(OBJECTIVES["simclr"], gives=frozenset())
+    monkeypatch.setitem(catalogue.OBJECTIVES, "simclr", silent)
+    with pytest.raises(UserError, match=r"extra_sample_queue needs negatives, and objective simclr has none; set "):
+        load_settings("demo", ["strategy=ccl", "objective=simclr"])
+    load_settings("demo", ["strategy=ccl", "objective=simclr", "weights.extra_sample_queue=0"])
+
+
+def test_a_method_is_its_strategy_s_row_with_what_the_settings_change() -> None:
+    own = load_settings("demo", ["strategy=ccl"]).method
+    assert own == STRATEGIES["ccl"]
+    changed = load_settings(
+        "demo", ["strategy=ccl", "retention=distillation", "composition=share", "memory.selection=random"]
+    ).method
+    assert (changed.retention, changed.composition, changed.selection) == (("distillation",), "share", "random")
+    assert load_settings("demo", ["strategy=ccl", "weights.distillation=0"]).method.retention == ("extra_sample_queue",)
+    assert load_settings("demo", ["strategy=finetuning", "memory.selection=random"]).method.selection is None
+
+
+def test_which_settings_matter() -> None:
+    assert matters("moco_v2.queue_size", "ccl", "moco_v2")
+    assert not matters("moco_v2.queue_size", "ccl", "simclr")
+    assert not matters("weights.distillation", "simple_rehearsal", "simclr")
+    assert matters("share.old", "shared_rehearsal", "simclr")
+    assert not matters("share.old", "simple_rehearsal", "simclr")
+    assert not matters("memory.budget", "finetuning", "simclr")
