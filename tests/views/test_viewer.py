@@ -1,4 +1,4 @@
-"""Views as a pure function of seed, moment, image and view, whatever the batch, the source or the workers."""
+"""Views as a pure function of seed, moment, image and view, whatever the source or the workers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, JoinedSource
-from ccl.views import RECIPES, Recipe, Viewer
+from ccl.views import RECIPES, Viewer
 
 EVERYTHING = replace(RECIPES["moco_cifar"], blur_probability=0.5)  # all operations at once
 GEOMETRY = RECIPES["moco_cifar"].for_probe()
@@ -27,27 +27,6 @@ def _views(viewer: Viewer, source: ArraySource, positions: list[int], view: int 
     assert isinstance(moment, tuple)
     (batch,) = viewer.batches(source, [torch.tensor(positions)], moment=moment, num_views=view + 1)
     return batch.views[view]
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        EVERYTHING,
-        RECIPES["insdisc"],
-        replace(EVERYTHING, size=15),
-        replace(EVERYTHING, size=7, jitter_probability=1.0),
-        replace(EVERYTHING, size=224),
-    ],
-    ids=["32", "insdisc", "15", "7", "224"],
-)
-def test_a_view_does_not_depend_on_its_batch(recipe: Recipe) -> None:
-    viewer, source = Viewer(recipe, seed=4), _source()
-    together = _views(viewer, source, list(range(40)))
-    backwards = _views(viewer, source, list(range(39, -1, -1)))
-    assert torch.equal(backwards.flip(0), together)
-    assert torch.equal(_views(viewer, source, [5, 17, 30]), together[[5, 17, 30]])
-    for position in range(0, 40, 3):
-        assert torch.equal(_views(viewer, source, [position])[0], together[position]), position
 
 
 def test_a_view_follows_the_id_and_not_the_position() -> None:
