@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
+# The kernels of a CPU without AVX-512: other code than on one with it, and so other bits.
+AS_WITH_AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
 
 .PHONY: demo test test-slow bench lint clean setup
 
@@ -24,6 +26,7 @@ lint: setup
 
 test: lint
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow"
+	$(AS_WITH_AVX2) $(BIN)/pytest -m cpu_kernels tests/views
 
 test-slow: setup
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m slow

@@ -32,6 +32,33 @@ def test_every_part_of_the_context_counts(other: tuple[int | str, ...]) -> None:
     assert not (uniform(ids, 4, 0, "view", 1) == uniform(ids, 4, *other)).any(dim=1).all()
 
 
+def test_a_turn_gives_other_draws_and_turn_0_the_same() -> None:
+    ids = torch.arange(50)
+    first = uniform(ids, 6, 0, "view", 1)
+    assert torch.equal(uniform(ids, 6, 0, "view", 1, turns=torch.zeros(50, dtype=torch.int64)), first)
+    turns = torch.arange(50) % 3
+    mixed = uniform(ids, 6, 0, "view", 1, turns=turns)
+    assert torch.equal(mixed[turns == 0], first[turns == 0])
+    assert not (mixed == first)[turns > 0].any()
+    for turn in (1, 2):
+        alike = uniform(ids, 6, 0, "view", 1, turns=torch.full((50,), turn))
+        assert torch.equal(mixed[turns == turn], alike[turns == turn])
+        assert not (alike == uniform(ids, 6, 0, "view", 1, turns=torch.full((50,), 3 - turn))).any()
+    # A turn is neither a view, nor an epoch, nor another image.
+    again = uniform(ids, 6, 0, "view", 1, turns=torch.ones(50, dtype=torch.int64))
+    for other in (uniform(ids, 6, 0, "view", 1, 1), uniform(ids, 6, 0, "view", 2), uniform(ids + 1, 6, 0, "view", 1)):
+        assert not (again == other).any()
+
+
+def test_draws_of_turns_are_uniform_and_independent() -> None:
+    ids = torch.arange(20_000)
+    draws = [uniform(ids, 2, 11, "test", turns=torch.full((20_000,), turn)) for turn in range(3)]
+    table = torch.cat(draws, 1).double().numpy()  # (N, 6)
+    for column in table.T:
+        assert stats.kstest(column, "uniform").pvalue > 1e-3
+    assert np.abs(np.corrcoef(table.T) - np.eye(6)).max() < 0.03
+
+
 def test_draws_are_uniform_and_independent() -> None:
     draws = uniform(torch.arange(20_000), 3, 11, "test").double().numpy()
     assert draws.min() >= 0

@@ -1,7 +1,8 @@
 """Randomness as a pure function of named integers: no generator, no hidden state, nothing to save or restore.
 
-Every random number of a run is `uniform(ids, num_draws, seed, purpose, step, epoch, view)`: a hash of where it is used.
-So it can't depend on the number of workers, on ranks, on the batch an image happens to be in, or on interruptions.
+Every random number of a run is `uniform(ids, num_draws, seed, purpose, step, epoch, view)`: a hash of where it is used,
+and of the turn where an image is used there more than once. So it can't depend on the number of workers, on ranks, on
+the batch an image happens to be in, or on interruptions.
 """
 
 import zlib
@@ -35,6 +36,10 @@ def _word(value: int | str) -> NDArray[np.uint64]:
     return np.array([number % 2**64], dtype=np.uint64)
 
 
+def _words(values: Tensor) -> NDArray[np.uint64]:
+    return values.cpu().numpy().astype(np.int64).view(np.uint64)
+
+
 def hashed(*context: int | str) -> int:
     """One 64-bit number that is a pure function of the context, in order."""
     state = np.zeros(1, dtype=np.uint64)
@@ -43,9 +48,16 @@ def hashed(*context: int | str) -> int:
     return int(state[0])
 
 
-def uniform(ids: Tensor, num_draws: int, *context: int | str) -> Tensor:
-    """Numbers in [0, 1) of shape (N, num_draws): row n depends on ids[n] and the context only."""
-    rows = _absorb(_word(hashed(*context)), ids.cpu().numpy().astype(np.int64).view(np.uint64))  # (N,)
+def uniform(ids: Tensor, num_draws: int, *context: int | str, turns: Tensor | None = None) -> Tensor:
+    """Numbers in [0, 1) of shape (N, num_draws): row n depends on ids[n], turns[n] and the context only.
+
+    Turns (N,) are not negative; turn 0 is the same as none.
+    """
+    rows = _absorb(_word(hashed(*context)), _words(ids))  # (N,)
+    if turns is not None:
+        numbers = _words(turns)
+        # After a word, so that a turn of an image can't be taken for an image of a longer context.
+        rows = np.where(numbers > 0, _absorb(_absorb(rows, _word("turn")), numbers), rows)
     draws = _absorb(rows[:, None], np.arange(num_draws, dtype=np.uint64)[None, :])  # (N, num_draws)
     # 24 bits are exact in float32, so that no draw can round up to 1.
     return torch.from_numpy((draws >> np.uint64(40)).astype(np.float32) * np.float32(2**-24))
@@ -53,7 +65,7 @@ def uniform(ids: Tensor, num_draws: int, *context: int | str) -> Tensor:
 
 def permutation(ids: Tensor, *context: int | str) -> Tensor:
     """An order of the rows of `ids` (distinct integers) that depends on them and the context only: positions, (N,)."""
-    keys = _absorb(_word(hashed(*context)), ids.cpu().numpy().astype(np.int64).view(np.uint64))
+    keys = _absorb(_word(hashed(*context)), _words(ids))
     return torch.from_numpy(np.argsort(keys, kind="stable"))
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ccl.data.decoding import Reduction, decode, in_full
 from ccl.data.sources import EncodedSource, FileSource, ImageSource
 from ccl.views import RECIPES, Recipe, ViewBatch, Viewer
-from ccl.views.draws import Moment, draw_boxes
+from ccl.views.draws import ViewKey, drawn_boxes
 from ccl.views.pictures import Cutting
 
 LARGE = RECIPES["moco_imagenet"]
@@ -91,7 +91,8 @@ def _by_hand(content: bytes, number: int, view: int, recipe: Recipe) -> Tensor:
     """The crop as Pillow makes it of the fully decoded picture, in 0 … 255."""
     picture = decode(io.BytesIO(content))
     height, width = torch.tensor([picture.height]), torch.tensor([picture.width])
-    box = draw_boxes(recipe, torch.tensor([number]), height, width, Moment(3, (1, 2), view))[0].tolist()
+    uniforms = ViewKey(3, (1, 2), view).uniforms(torch.tensor([number]))
+    box = drawn_boxes(recipe, height, width, uniforms)[0].tolist()
     left, top, across, down = (int(side) for side in box)
     cut = picture.crop((left, top, left + across, top + down)).resize((recipe.size,) * 2, Image.Resampling.BILINEAR)
     return torch.from_numpy(np.array(cut)).permute(2, 0, 1).float()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ccl.views import RECIPES, Recipe
-from ccl.views.draws import Moment, draw_appearance
+from ccl.views.draws import ViewKey, drawn_appearance
 
 
 def test_recipes_are_the_published_ones() -> None:
@@ -32,7 +32,7 @@ def test_recipes_are_the_published_ones() -> None:
 def test_the_probes_recipe_only_crops_and_flips() -> None:
     probe = RECIPES["moco_imagenet"].for_probe()
     assert (probe.crop, probe.size, probe.flip, probe.min_scale) == ("random", 224, 0.5, 0.2)
-    look = draw_appearance(probe, torch.arange(2000), Moment(0, (), 0))
+    look = drawn_appearance(probe, ViewKey(0, (), 0).uniforms(torch.arange(2000)))
     assert not (look.is_jittered | look.is_grey | look.is_blurred).any()
     assert 0.4 < look.is_flipped.float().mean() < 0.6
 
@@ -68,7 +68,7 @@ def test_nonsense_is_refused_by_name(name: str, value: object) -> None:
 
 def test_drawn_parameters_have_the_recipes_distributions() -> None:
     recipe = replace(RECIPES["moco_imagenet"], flip=0.3, contrast=0.2, brightness=1.5)
-    look = draw_appearance(recipe, torch.arange(20_000), Moment(1, (2, 3), 1))
+    look = drawn_appearance(recipe, ViewKey(1, (2, 3), 1).uniforms(torch.arange(20_000)))
     for is_so, probability in [
         (look.is_flipped, 0.3),
         (look.is_jittered, 0.8),

@@ -1,4 +1,4 @@
-"""Views as a pure function of seed, moment, image and view, whatever the batch, the source or the workers."""
+"""Views as a pure function of seed, moment, image, turn and view, whatever the source or the workers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, JoinedSource
-from ccl.views import RECIPES, Recipe, Viewer
+from ccl.views import RECIPES, Viewer
 
 EVERYTHING = replace(RECIPES["moco_cifar"], blur_probability=0.5)  # all operations at once
 GEOMETRY = RECIPES["moco_cifar"].for_probe()
@@ -27,27 +27,6 @@ def _views(viewer: Viewer, source: ArraySource, positions: list[int], view: int 
     assert isinstance(moment, tuple)
     (batch,) = viewer.batches(source, [torch.tensor(positions)], moment=moment, num_views=view + 1)
     return batch.views[view]
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [
-        EVERYTHING,
-        RECIPES["insdisc"],
-        replace(EVERYTHING, size=15),
-        replace(EVERYTHING, size=7, jitter_probability=1.0),
-        replace(EVERYTHING, size=224),
-    ],
-    ids=["32", "insdisc", "15", "7", "224"],
-)
-def test_a_view_does_not_depend_on_its_batch(recipe: Recipe) -> None:
-    viewer, source = Viewer(recipe, seed=4), _source()
-    together = _views(viewer, source, list(range(40)))
-    backwards = _views(viewer, source, list(range(39, -1, -1)))
-    assert torch.equal(backwards.flip(0), together)
-    assert torch.equal(_views(viewer, source, [5, 17, 30]), together[[5, 17, 30]])
-    for position in range(0, 40, 3):
-        assert torch.equal(_views(viewer, source, [position])[0], together[position]), position
 
 
 def test_a_view_follows_the_id_and_not_the_position() -> None:
@@ -70,6 +49,40 @@ def test_another_seed_moment_view_or_image_gives_another_view() -> None:
     ]
     for other in others:
         assert ((other - base).abs().amax((1, 2, 3)) > 0.01).all()
+
+
+@pytest.mark.parametrize("form", ["arrays", "files"])
+def test_an_image_seen_again_looks_different_by_its_turn_and_turn_0_is_none(form: str, tmp_path: Path) -> None:
+    arrays = _source(6)
+    source = arrays if form == "arrays" else _files(arrays, tmp_path)
+    batches = [torch.tensor([4, 1, 4, 4]), torch.tensor([1, 0])]
+    turns = [torch.tensor([0, 0, 1, 2]), torch.tensor([1, 0])]
+    viewer = Viewer(EVERYTHING, 4)
+    first, second = viewer.batches(source, batches, moment=(1, 2), num_views=2, turns=turns)
+    (once,) = viewer.batches(source, [torch.arange(6)], moment=(1, 2), num_views=2)
+    for view in range(2):
+        assert torch.equal(first.views[view][:2], once.views[view][[4, 1]])
+        assert torch.equal(second.views[view][1], once.views[view][0])
+        for one, other in ((0, 2), (0, 3), (2, 3)):
+            assert (first.views[view][one] - first.views[view][other]).abs().max() > 0.01
+        assert (second.views[view][0] - first.views[view][1]).abs().max() > 0.01
+
+
+def test_a_view_with_a_turn_does_not_depend_on_its_batch_or_the_workers(tmp_path: Path) -> None:
+    arrays, positions, turns = _source(5), torch.tensor([3, 3, 0, 3, 2]), torch.tensor([2, 0, 1, 1, 0])
+    for source, num_workers in ((arrays, 0), (_files(arrays, tmp_path), 0), (_files(arrays, tmp_path), 2)):
+        viewer = Viewer(EVERYTHING, 4, num_workers=num_workers)
+        (together,) = viewer.batches(source, [positions], num_views=1, turns=[turns])
+        alone = viewer.batches(source, positions.split(1), num_views=1, turns=turns.split(1))
+        assert torch.equal(torch.cat([batch.views[0] for batch in alone]), together.views[0])
+
+
+def test_turns_of_files_are_those_of_arrays(tmp_path: Path) -> None:
+    source, positions, turns = _source(6), torch.tensor([5, 5, 1]), torch.tensor([0, 3, 1])
+    recipe = replace(GEOMETRY, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    (arrays,) = Viewer(recipe, 3).batches(source, [positions], num_views=1, turns=[turns])
+    (files,) = Viewer(recipe, 3).batches(_files(source, tmp_path), [positions], num_views=1, turns=[turns])
+    assert (arrays.views[0] - files.views[0]).abs().max() <= 1.5 / 255
 
 
 def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
@@ -172,3 +185,6 @@ def test_what_the_caller_got_wrong_is_named() -> None:
         Viewer(EVERYTHING, 0, num_workers=-1)
     with pytest.raises(ValueError, match="plain"):
         Viewer(EVERYTHING, 0).batches(_source(4), [], plain=torch.ones(3, dtype=torch.bool))
+    for turns in ([], [torch.zeros(2)], [torch.zeros(3), torch.zeros(3)]):
+        with pytest.raises(ValueError, match="turns"):
+            Viewer(EVERYTHING, 0).batches(_source(4), [torch.arange(3)], turns=turns)

@@ -7,6 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from ccl.views.products import canvas, padded, products, products_from_left
+
 _TILED_FROM, _TILE = 128, 56  # pixels of a line; measured on a CPU
 
 
@@ -18,45 +20,49 @@ def blur_radius(max_sigma: float) -> int:
 def gaussian_blur(images: Tensor, sigmas: Tensor, radius: int) -> Tensor:
     """Images (N, 3, H, W) blurred by sigmas (N,); the border reflects, the edge pixel itself not repeated."""
     # Differs: MoCo blurs with Pillow, whose GaussianBlur is three box blurs that approximate this.
-    num_images, _, height, width = images.shape
+    height, width = images.shape[2:]
     offsets = torch.arange(radius + 1, device=images.device, dtype=torch.float64)  # (R+1,)
-    # In double precision, so that the kernel can't depend on how the exponentials are vectorised.
     kernels = torch.exp(-0.5 * (offsets / sigmas.double()[:, None]) ** 2)  # (N, R+1): the right half
     kernels = kernels / (2 * kernels.sum(1, keepdim=True) - kernels[:, :1])
+    # In double precision, which adds multiples of 2^-52 exactly: no order of the sums below can change a bit.
+    kernels = (kernels * 2**52).round_().mul_(2**-52)
+    floats = canvas(images)  # (N, 3, H', W'): sides are padded
     if images.device.type == "cpu" and min(height, width) >= _TILED_FROM:
-        return _tiled(images, kernels)
-    across, down = (_band_matrices(kernels, length, 0, length) for length in (width, height))  # (N, W, W), (N, H, H)
-    rows = torch.bmm(images.reshape(num_images, 3 * height, width), across.transpose(1, 2))
-    return torch.matmul(down[:, None], rows.view(images.shape))
+        return _tiled(floats, kernels, height, width)[:, :, :height, :width]
+    across, down = (
+        _band_matrices(kernels, length, 0, padded(length)) for length in (width, height)
+    )  # (N, W', W'), (N, H', H')
+    rows = products(floats.flatten(1, 2), across.transpose(1, 2))  # (N, 3H', W')
+    return products_from_left(down, rows.view(floats.shape))[:, :, :height, :width]
 
 
-def _tiled(images: Tensor, kernels: Tensor) -> Tensor:
+def _tiled(images: Tensor, kernels: Tensor, height: int, width: int) -> Tensor:
     """The same sums without the zeros away from the bands: a tile of pixels needs its neighbours only."""
-    num_images, _, height, width = images.shape
-    lines = images.reshape(num_images, 3 * height, width)
-    rows, out = torch.empty_like(lines), torch.empty_like(images)
     across = _tiles(kernels, width)
-    for here, near, band in across:
-        torch.bmm(lines[:, :, near], band.transpose(1, 2), out=rows[:, :, here])
-    planes = rows.view(images.shape)
-    for here, near, band in across if height == width else _tiles(kernels, height):
-        for channel in range(3):
-            torch.bmm(band, planes[:, channel, near], out=out[:, channel, here])
+    down = across if height == width else _tiles(kernels, height)
+    out, planes = torch.empty_like(images), torch.empty_like(images[0])  # (N, 3, H', W'), (3, H', W')
+    # One by one, because torch multiplies a batch by another function than a single image.
+    for number, image in enumerate(images):
+        for here, near, bands in across:
+            torch.mm(image.flatten(0, 1)[:, near], bands[number].t(), out=planes.flatten(0, 1)[:, here])
+        for here, near, bands in down:
+            for channel in range(3):
+                torch.mm(bands[number], planes[channel, near], out=out[number, channel, here])
     return out
 
 
 def _tiles(kernels: Tensor, length: int) -> list[tuple[slice, slice, Tensor]]:
     """Pixels of a line in pieces; for each piece the pixels that the blur takes it from, and its band matrices."""
-    radius = kernels.shape[1] - 1
-    edges = [*range(0, length, _TILE), length]
+    radius, end = kernels.shape[1] - 1, padded(length)
     return [
-        (
-            slice(start, end),
-            slice(max(start - radius, 0), min(end + radius, length)),
-            _band_matrices(kernels, length, start, end),
-        )
-        for start, end in pairwise(edges)
+        (slice(start, stop), _near(start, stop, radius, end), _band_matrices(kernels, length, start, stop))
+        for start, stop in pairwise([*range(0, end, _TILE), end])
     ]
+
+
+def _near(start: int, stop: int, radius: int, end: int) -> slice:
+    """The pixels within reach of start … stop - 1, rounded so that the band matrices have padded sides."""
+    return slice(max(start - padded(radius), 0), min(stop + padded(radius), end))
 
 
 def _band_matrices(kernels: Tensor, length: int, start: int, stop: int) -> Tensor:
@@ -68,12 +74,15 @@ def _band_matrices(kernels: Tensor, length: int, start: int, stop: int) -> Tenso
 
 @lru_cache(maxsize=32)
 def _bands(length: int, radius: int, start: int, stop: int, device: torch.device) -> Tensor:
-    """How often a pixel of a line lies at distance 0 … R from pixel start … stop - 1: (R+1, stop - start, near)."""
-    first, last = max(start - radius, 0), min(stop + radius, length)
-    places = torch.arange(start, stop)[:, None]
+    """How often a pixel of a line lies at distance 0 … R from pixel start … stop - 1: (R+1, stop - start, near).
+
+    Pixels beyond the length lie near none.
+    """
+    near = _near(start, stop, radius, padded(length))
+    places = torch.arange(start, min(stop, length))[:, None]
     offsets = torch.arange(-radius, radius + 1)
-    sources = _reflected(places + offsets, length) - first  # (stop - start, 2R+1)
-    bands = torch.zeros(radius + 1, stop - start, last - first, dtype=torch.float64)
+    sources = _reflected(places + offsets, length) - near.start  # (pixels, 2R+1)
+    bands = torch.zeros(radius + 1, stop - start, near.stop - near.start, dtype=torch.float64)
     index = offsets.abs().expand_as(sources), (places - start).expand_as(sources), sources
     return bands.index_put_(index, torch.ones(()).double(), accumulate=True).to(device)
 

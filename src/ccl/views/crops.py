@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ccl.views.products import canvas, padded, products, products_from_left
 from ccl.views.recipes import Recipe
 
 NUM_ATTEMPTS = 10
@@ -64,28 +65,30 @@ def crop_resize(images: Tensor, boxes: Tensor, flip: Tensor, size: int) -> Tenso
     Images (N, 3, H, W), boxes (N, 4), flip (N,) bool, all on one device. Bilinear and anti-aliased with Pillow's
     weights: the same as crop, then `resize` with BILINEAR.
     """
-    num_images, _, height, width = images.shape
+    height, width = images.shape[2:]
     unit = 1 / 255 if images.dtype == torch.uint8 else 1.0
     whole = torch.tensor([0, 0, width, height], device=boxes.device)
     if height == width == size and bool((boxes == whole).all()) and not bool(flip.any()):
         return images.float() * unit  # bit for bit what the weights below would give
     no_flip = torch.zeros_like(flip)
-    across = _weights(boxes[:, 0], boxes[:, 2], flip, width, size)  # (N, S, W)
-    down = _weights(boxes[:, 1], boxes[:, 3], no_flip, height, size) * unit  # (N, S, H)
+    across = _weights(boxes[:, 0], boxes[:, 2], flip, width, size)  # (N, S', W'): sides are padded
+    down = _weights(boxes[:, 1], boxes[:, 3], no_flip, height, size) * unit  # (N, S', H')
     if images.device.type == "cpu" and height * width * size >= _BOX_BY_BOX_FROM:
-        return _box_by_box(images, boxes, flip, across, down)
-    rows = images.float().reshape(num_images, 3 * height, width)
-    narrow = torch.bmm(rows, across.transpose(1, 2)).view(num_images, 3, height, size)
-    return torch.matmul(down[:, None], narrow)  # (N, 3, S, S)
+        views = _box_by_box(images, boxes, flip, across, down, size)
+    else:
+        floats = canvas(images)  # (N, 3, H', W')
+        narrow = products(floats.flatten(1, 2), across.transpose(1, 2))  # (N, 3H', S')
+        views = products_from_left(down, narrow.view(*floats.shape[:3], padded(size)))  # (N, 3, S', S')
+    return views[:, :, :size, :size].contiguous()  # (N, 3, S, S)
 
 
-def _box_by_box(images: Tensor, boxes: Tensor, flip: Tensor, across: Tensor, down: Tensor) -> Tensor:
+def _box_by_box(images: Tensor, boxes: Tensor, flip: Tensor, across: Tensor, down: Tensor, size: int) -> Tensor:
     """The same sums without the zeros: for large images that outweighs a loop over them and over tiles of a view."""
-    size = across.shape[1]
-    out = torch.empty(len(images), 3, size, size)
+    out = torch.empty(len(images), 3, padded(size), padded(size))
     for number, (box, is_flipped) in enumerate(zip(boxes.tolist(), flip.tolist(), strict=True)):
         left, top, width, height = (int(side) for side in box)
-        rows = images[number, :, top : top + height, left : left + width].float().reshape(3 * height, width)
+        box_pixels = images[number, :, top : top + height, left : left + width]
+        rows = box_pixels.to(torch.float32, copy=True, memory_format=torch.contiguous_format).flatten(0, 1)  # (3h, w)
         narrow = rows.new_empty(3 * height, size)
         for here, near in _tiles(width, size, is_flipped):
             weights = across[number, here, left + near.start : left + near.stop]
@@ -94,7 +97,7 @@ def _box_by_box(images: Tensor, boxes: Tensor, flip: Tensor, across: Tensor, dow
         for here, near in _tiles(height, size, False):
             weights = down[number, here, top + near.start : top + near.stop]
             for channel in range(3):
-                torch.mm(weights, planes[channel, near], out=out[number, channel, here])
+                torch.mm(weights, planes[channel, near], out=out[number, channel, here, :size])
     return out
 
 
@@ -109,12 +112,15 @@ def _tiles(length: int, size: int, is_flipped: bool) -> Iterator[tuple[slice, sl
 
 
 def _weights(start: Tensor, length: Tensor, reverse: Tensor, num_pixels: int, size: int) -> Tensor:
-    """What each pixel of a line gives to each pixel of its resized, perhaps mirrored box: (N, size, num_pixels)."""
+    """What each pixel of a line gives to each pixel of its resized, perhaps mirrored box: (N, size, num_pixels).
+
+    Both sides are padded: pixels beyond the line give nothing, and those beyond the view repeat its last.
+    """
     scale = (length / size)[:, None]  # (N, 1)
-    steps = torch.arange(size, device=start.device, dtype=torch.float32) + 0.5  # (S,)
+    steps = torch.arange(padded(size), device=start.device, dtype=torch.float32).clamp_(max=size - 1) + 0.5  # (S,)
     steps = torch.where(reverse[:, None], size - steps, steps)  # (N, S)
     centres = start[:, None] + steps * scale  # (N, S)
-    pixels = torch.arange(num_pixels, device=start.device, dtype=torch.float32) + 0.5  # (W,)
+    pixels = torch.arange(padded(num_pixels), device=start.device, dtype=torch.float32) + 0.5  # (W,)
     # A triangle one source pixel wide on each side, and wider where the box shrinks: that is the anti-aliasing.
     reach = scale.clamp(min=1)[:, :, None]  # (N, 1, 1)
     weights = (pixels - centres[:, :, None]).abs_().div_(-reach).add_(1)  # (N, S, W)

@@ -1,4 +1,4 @@
-"""What chance decides about one view: a pure function of (seed, moment, image id, view number)."""
+"""What chance decides about one view: a pure function of (seed, moment, image id, turn, view number)."""
 
 from dataclasses import dataclass, fields
 
@@ -10,18 +10,20 @@ from ccl.views.colour import ORDERS
 from ccl.views.crops import NUM_BOX_DRAWS, plain_boxes, random_boxes
 from ccl.views.recipes import Recipe
 
+NUM_DRAWS = NUM_BOX_DRAWS + 10
+
 
 @dataclass(frozen=True)
-class Moment:
-    """Which view of an image is meant: all that its draws depend on, beside the image's id."""
+class ViewKey:
+    """Which view of an image is meant: all that its draws depend on, beside the image's id and turn."""
 
     seed: int
     moment: tuple[int, ...]  # step and epoch, say
     view: int
 
-    def uniforms(self, ids: Tensor, num_draws: int) -> Tensor:
-        """(N, num_draws) in [0, 1); fewer draws are the first of more."""
-        return uniform(ids, num_draws, self.seed, "view", *self.moment, self.view)
+    def uniforms(self, ids: Tensor, turns: Tensor | None = None, num_draws: int = NUM_DRAWS) -> Tensor:
+        """(N, num_draws) in [0, 1), by ids and turns (N,); fewer draws are the first of more."""
+        return uniform(ids, num_draws, self.seed, "view", *self.moment, self.view, turns=turns)
 
 
 @dataclass(frozen=True)
@@ -41,22 +43,17 @@ class Appearance:
         return Appearance(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
-def draw_boxes(recipe: Recipe, ids: Tensor, heights: Tensor, widths: Tensor, moment: Moment) -> Tensor:
-    """Boxes (N, 4) of the views of images of these sizes (N,)."""
-    return drawn_boxes(recipe, heights, widths, moment.uniforms(ids, NUM_BOX_DRAWS))
-
-
 def drawn_boxes(recipe: Recipe, heights: Tensor, widths: Tensor, uniforms: Tensor) -> Tensor:
-    """Boxes (N, 4) as chance has decided already, by numbers (N, NUM_BOX_DRAWS) in [0, 1)."""
+    """Boxes (N, 4) of the views of images of these sizes (N,), by numbers (N, NUM_BOX_DRAWS or more) in [0, 1)."""
     if recipe.crop == "whole":
         return plain_boxes(recipe, heights, widths)
-    return random_boxes(recipe, heights, widths, uniforms)
+    return random_boxes(recipe, heights, widths, uniforms[:, :NUM_BOX_DRAWS])
 
 
-def draw_appearance(recipe: Recipe, ids: Tensor, moment: Moment) -> Appearance:
-    """Flip, jitter, grey and blur of the views."""
+def drawn_appearance(recipe: Recipe, uniforms: Tensor) -> Appearance:
+    """Flip, jitter, grey and blur of the views, by numbers (N, NUM_DRAWS) in [0, 1)."""
     # A draw keeps its column whether it is used or not, so that one change of a recipe leaves the rest as it was.
-    draws = moment.uniforms(ids, NUM_BOX_DRAWS + 10)[:, NUM_BOX_DRAWS:]  # (N, 10)
+    draws = uniforms[:, NUM_BOX_DRAWS:]  # (N, 10)
     strengths = torch.tensor([recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue])
     lowest = torch.cat([(1 - strengths[:3]).clamp(min=0), -strengths[3:]])  # (4,)
     highest = torch.cat([1 + strengths[:3], strengths[3:]])

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ccl.data.sources import ImageSource
 from ccl.views.crops import NUM_BOX_DRAWS, plain_boxes
-from ccl.views.draws import Moment, drawn_boxes
+from ccl.views.draws import ViewKey, drawn_boxes
 from ccl.views.recipes import Recipe
 
 Crops = tuple[list[Tensor], Tensor]  # uint8 (N, 3, S, S) for each view, and (M, 3, S, S) of the plain images
@@ -30,7 +30,8 @@ class Task:
     """One batch to cut, with all that a worker must know: it holds no source, so it can serve every one."""
 
     pictures: ImageSource  # N images, those of the batch and no other
-    moments: Sequence[Moment]  # one per view
+    keys: Sequence[ViewKey]  # one per view
+    turns: Tensor  # (N,)
     plain: Tensor  # (N,) bool
 
 
@@ -41,12 +42,12 @@ class PictureCrops(Dataset[Crops]):
     recipe: Recipe
 
     def __getitem__(self, task: Task) -> Crops:
-        draws = [moment.uniforms(task.pictures.ids, NUM_BOX_DRAWS) for moment in task.moments]
+        draws = [key.uniforms(task.pictures.ids, task.turns, NUM_BOX_DRAWS) for key in task.keys]
         uniforms = torch.stack(draws, 1) if draws else torch.empty(len(task.plain), 0, NUM_BOX_DRAWS)  # (N, V, K)
-        crops: list[list[Tensor]] = [[] for _ in task.moments]
+        crops: list[list[Tensor]] = [[] for _ in task.keys]
         plain = []
         for position, wants_plain in enumerate(task.plain.tolist()):
-            if not task.moments and not wants_plain:
+            if not task.keys and not wants_plain:
                 continue
             cut = Cutting(self.recipe, uniforms[position], wants_plain).cut(task.pictures, position)
             for view, pixels in zip(crops, cut, strict=False):

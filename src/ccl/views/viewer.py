@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ccl.data.sources import ImageSource
 from ccl.views.crops import crop_resize, plain_boxes
-from ccl.views.draws import Moment, draw_appearance, draw_boxes
+from ccl.views.draws import ViewKey, drawn_appearance, drawn_boxes
 from ccl.views.finish import finish, normalise_
 from ccl.views.pictures import Crops, Task, Workers
 from ccl.views.recipes import Recipe
@@ -25,7 +25,7 @@ class ViewBatch:
 
 
 class Viewer:
-    """Shows images by a recipe; a view depends on (seed, moment, image id, view number) and on nothing else."""
+    """Shows images by a recipe; a view depends on (seed, moment, image id, turn, view number) and on nothing else."""
 
     def __init__(self, recipe: Recipe, seed: int, device: torch.device | str = "cpu", num_workers: int = 0) -> None:
         if num_workers < 0:
@@ -44,16 +44,25 @@ class Viewer:
         moment: tuple[int, ...] = (),
         num_views: int = 0,
         plain: Tensor | None = None,
+        turns: Sequence[Tensor] | None = None,
     ) -> Iterator[ViewBatch]:
-        """The views of each batch of positions, and plain images where the mask `plain` (len(source),) says."""
+        """The views of each batch of positions, and plain images where the mask `plain` (len(source),) says.
+
+        An image may come twice: by another turn, one (N,) for each batch, it gets other views. None means turn 0.
+        """
         mask = torch.zeros(len(source), dtype=torch.bool) if plain is None else plain.cpu()
         if mask.shape != (len(source),) or mask.dtype != torch.bool:
             raise ValueError(f"plain must be a bool mask over {len(source)} images, got {mask.dtype} {mask.shape}")
         batches = [positions.cpu() for positions in batches]
-        moments = [Moment(self.seed, moment, view) for view in range(num_views)]
+        turns = (
+            [torch.zeros_like(positions) for positions in batches] if turns is None else [turn.cpu() for turn in turns]
+        )
+        if [turn.shape for turn in turns] != [positions.shape for positions in batches]:
+            raise ValueError("turns must have one number for each position of each batch")
+        keys = [ViewKey(self.seed, moment, view) for view in range(num_views)]
         if source.image_size is None:
-            return self._from_pictures(source, batches, moments, mask)
-        return self._from_arrays(source, batches, moments, mask)
+            return self._from_pictures(source, batches, turns, keys, mask)
+        return self._from_arrays(source, batches, turns, keys, mask)
 
     def plain_batches(self, source: ImageSource, batch_size: int) -> Iterator[Tensor]:
         """All images in order as plain views, (at most batch_size, 3, S, S)."""
@@ -64,22 +73,27 @@ class Viewer:
             yield batch.plain
 
     def _from_arrays(
-        self, source: ImageSource, batches: Sequence[Tensor], moments: Sequence[Moment], plain: Tensor
+        self,
+        source: ImageSource,
+        batches: Sequence[Tensor],
+        turns: Sequence[Tensor],
+        keys: Sequence[ViewKey],
+        plain: Tensor,
     ) -> Iterator[ViewBatch]:
-        for positions in batches:
+        for positions, turn in zip(batches, turns, strict=True):
             ids = source.ids[positions]
             with torch.no_grad():
                 images = source.read(positions).to(self.device, non_blocking=True)  # uint8 (N, 3, H, W)
-                views = tuple(self._view(images, ids, moment) for moment in moments)
+                views = tuple(self._view(images, key.uniforms(ids, turn)) for key in keys)
                 chosen = images[plain[positions].to(self.device)]  # (M, 3, H, W)
                 plain_views = self._plain(chosen)
             yield ViewBatch(positions, ids, views, plain_views)
 
-    def _view(self, images: Tensor, ids: Tensor, moment: Moment) -> Tensor:
-        boxes = draw_boxes(self.recipe, ids, *_sizes(images), moment)
-        appearance = draw_appearance(self.recipe, ids, moment)
+    def _view(self, images: Tensor, uniforms: Tensor) -> Tensor:
+        boxes = drawn_boxes(self.recipe, *_sizes(images), uniforms).to(self.device)
+        appearance = drawn_appearance(self.recipe, uniforms)
         flip = appearance.is_flipped.to(self.device)
-        return finish(crop_resize(images, boxes.to(self.device), flip, self.recipe.size), appearance, self.recipe)
+        return finish(crop_resize(images, boxes, flip, self.recipe.size), appearance, self.recipe)
 
     def _plain(self, images: Tensor) -> Tensor:
         boxes = plain_boxes(self.recipe, *_sizes(images)).to(self.device)
@@ -87,17 +101,26 @@ class Viewer:
         return normalise_(crop_resize(images, boxes, no_flip, self.recipe.size), self.recipe)
 
     def _from_pictures(
-        self, source: ImageSource, batches: Sequence[Tensor], moments: Sequence[Moment], plain: Tensor
+        self,
+        source: ImageSource,
+        batches: Sequence[Tensor],
+        turns: Sequence[Tensor],
+        keys: Sequence[ViewKey],
+        plain: Tensor,
     ) -> Iterator[ViewBatch]:
-        tasks = (Task(source.subset(positions), moments, plain[positions]) for positions in batches)
-        for positions, crops in zip(batches, self._workers.cut(tasks), strict=True):
-            yield self._finished(positions, source.ids[positions], crops, moments)
+        tasks = (
+            Task(source.subset(positions), keys, turn, plain[positions])
+            for positions, turn in zip(batches, turns, strict=True)
+        )
+        for positions, turn, crops in zip(batches, turns, self._workers.cut(tasks), strict=True):
+            ids = source.ids[positions]
+            yield self._finished(positions, ids, crops, [key.uniforms(ids, turn) for key in keys])
 
-    def _finished(self, positions: Tensor, ids: Tensor, crops: Crops, moments: Sequence[Moment]) -> ViewBatch:
+    def _finished(self, positions: Tensor, ids: Tensor, crops: Crops, uniforms: Sequence[Tensor]) -> ViewBatch:
         with torch.no_grad():
             views = []
-            for pixels, moment in zip(crops[0], moments, strict=True):
-                appearance = draw_appearance(self.recipe, ids, moment)
+            for pixels, draws in zip(crops[0], uniforms, strict=True):
+                appearance = drawn_appearance(self.recipe, draws)
                 unit = pixels.to(self.device, non_blocking=True).float().mul_(1 / 255)
                 flipped = appearance.is_flipped.nonzero()[:, 0].to(self.device)
                 unit.index_copy_(0, flipped, unit.index_select(0, flipped).flip(3))
