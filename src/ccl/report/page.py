@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 from ccl.folder import put
 from ccl.report import figures, measures
 from ccl.report.costs import costs
-from ccl.report.dossiers import dossiers
 from ccl.report.drawing import to_svg
 from ccl.report.gallery import MOST_IMAGES, gallery, has_memory
 from ccl.report.html import render
 from ccl.report.intervals import dots, forest, to_finetuning
 from ccl.report.maps import embedding_maps
+from ccl.report.provenance import facts_by_arm
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, flat, make_arms
 from ccl.report.sweep_plot import accuracy_against, varied_number
@@ -62,7 +62,7 @@ def write_page(
 def _render(records: Sequence[RunRecord], tables: Sequence[Table], title: str, introduction: str) -> str:
     arms = make_arms(records)
     maps, seed = _maps(arms)
-    facts, of_arms = dossiers(arms)
+    facts, of_arms = facts_by_arm(arms)
     content: dict[str, Any] = {
         "summary": tables,
         **_streams(arms),

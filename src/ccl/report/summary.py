@@ -7,9 +7,9 @@ from statistics import fmean
 from typing import TypeVar
 
 from ccl.report import measures
+from ccl.report.provenance import protocol_note, stamp
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, Measure
-from ccl.report.stamps import facts, note
 from ccl.report.statistics import Difference, Share, estimate, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval
 
@@ -39,7 +39,7 @@ def summary(arms: Sequence[Arm]) -> Table:
         rows.append([arm.name, *seeds, *(estimate(list(found.values())) if found else None for found in numbers)])
     spread = "; mean ± standard deviation over seeds" if has_seeds else ""
     title = f"Accuracy of a linear probe after the last step{spread}"
-    return Table(title, tuple(columns), tuple(tuple(row) for row in rows), note(arms), _SPARE)
+    return Table(title, tuple(columns), tuple(tuple(row) for row in rows), protocol_note(arms), _SPARE)
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ def _row(comparison: Comparison) -> tuple[Cell, ...]:
 
 def every_run(records: Sequence[RunRecord]) -> Table:
     """One row per run: its numbers, and the stamp they must be read with."""
-    stamps = [facts(record) for record in records]
+    stamps = [stamp(record) for record in records]
     columns = ("strategy", "objective", *MEASURES, "peak memory (MB)", *stamps[0])
     rows = []
-    for record, stamp in zip(records, stamps, strict=True):
+    for record, own in zip(records, stamps, strict=True):
         numbers = [measure(record) for measure in (*MEASURES.values(), measures.peak_megabytes)]
         known = [None if math.isnan(number) else number for number in numbers]
-        rows.append((record.settings.strategy, record.settings.objective, *known, *stamp.values()))
+        rows.append((record.settings.strategy, record.settings.objective, *known, *own.values()))
     return Table("Every run", columns, tuple(rows), "")
 
 
