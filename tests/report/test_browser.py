@@ -10,8 +10,8 @@ from browsing import LAPTOP, PHONE, browse, measured, needs_chromium
 from PIL import Image
 
 from ccl.report import RunRecord
-from ccl.report.outcome import make_tables
 from ccl.report.page import HEADINGS, write_page
+from ccl.report.summary import make_tables
 
 pytestmark = needs_chromium
 

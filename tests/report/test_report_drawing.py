@@ -2,16 +2,14 @@
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from PIL import Image
 
 from ccl.report import RunRecord, measures
-from ccl.report.drawing import short, to_png, to_svg
+from ccl.report.drawing import short, to_svg
 from ccl.report.figures import accuracy_matrices, accuracy_over_stream, first_step_over_stream, losses
 from ccl.report.intervals import dots, forest, to_finetuning
 from ccl.report.maps import draw
@@ -96,9 +94,3 @@ def test_drawing_changes_no_global_setting(arms: list[Arm]) -> None:
     to_svg(accuracy_matrices(arms))
     to_svg(draw(np.eye(4)[:, :2], np.array([True, False, True, False])))
     assert dict(matplotlib.rcParams) == before
-
-
-def test_png_is_on_white(arms: list[Arm], tmp_path: Path) -> None:
-    to_png(accuracy_over_stream(arms, 3), tmp_path / "figure.png")
-    with Image.open(tmp_path / "figure.png") as image:
-        assert image.convert("RGBA").getpixel((0, 0)) == (255, 255, 255, 255)

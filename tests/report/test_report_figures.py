@@ -20,7 +20,6 @@ from ccl.report.figures import (
     of_equal_steps,
 )
 from ccl.report.run_groups import Arm, make_arms
-from ccl.strategies import STRATEGIES
 
 Make = Callable[..., RunRecord]
 
@@ -173,11 +172,6 @@ def test_steps_whose_names_differ_are_numbered(record_of: Make) -> None:
     axes = first_step_over_stream(make_arms(runs), 3).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["step 1", "step 2", "step 3"]
     assert axes.get_ylabel() == "accuracy on the first step (%)"
-
-
-def test_every_strategy_has_its_own_colour_and_marker() -> None:
-    assert STYLES.keys() == STRATEGIES.keys()
-    assert len(set(STYLES.values())) == len({colour for colour, _ in STYLES.values()}) == len(STRATEGIES)
 
 
 def test_arms_of_one_strategy_can_be_told_apart(record_of: Make) -> None:

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from ccl.report import RunRecord
-from ccl.report.outcome import make_tables
 from ccl.report.page import HEADINGS, write_page
+from ccl.report.summary import make_tables
 
 Make = Callable[..., RunRecord]
 Keep = Callable[..., None]

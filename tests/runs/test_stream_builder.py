@@ -10,7 +10,7 @@ from rich.console import Console
 from ccl.data import class_incremental
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.report.outcome import make_tables
+from ccl.report.summary import make_tables
 from ccl.report.page import write_page
 from ccl.report.provenance import stamp
 from ccl.runs import run

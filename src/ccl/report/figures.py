@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ccl.evaluation import AccuracyMatrix
 from ccl.report.drawing import GREY, INK, Look, drawing, looks, short
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm
+from ccl.report.run_groups import Arm, records_of
 from ccl.report.statistics import Estimate, estimate
 from ccl.report.summary import RANDOM_TITLE, random_accuracy
 
@@ -94,14 +94,14 @@ def accuracy_matrices(arms: Sequence[Arm], scale: Normalize | None = None) -> Fi
 
 def accuracy_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
     """The all-class accuracy after each of T steps, mean and standard deviation over seeds."""
-    random = random_accuracy([record for arm in arms for record in arm.records])[1]
+    random = random_accuracy(records_of(arms))[1]
     return _over_stream(arms, num_steps, lambda matrix: matrix.all_class_total.tolist(), random, "all classes")
 
 
 def first_step_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
     """The accuracy on the first step's data after each step: what is forgotten, seen from its beginning."""
     own = [arm for arm in arms if len(arm.step_names) == num_steps]  # another T has another first step
-    random = random_accuracy([record for arm in own for record in arm.records])[0][0]
+    random = random_accuracy(records_of(own))[0][0]
     names = dict.fromkeys(arm.step_names[0] for arm in own)
     on_what = short(next(iter(names))) if len(names) == 1 else "the first step"
     return _over_stream(own, num_steps, lambda matrix: matrix.per_step[:, 0].tolist(), random, on_what)

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from ccl.folder import put
 from ccl.report import figures, measures
-from ccl.report.costs import costs
 from ccl.report.drawing import to_svg
 from ccl.report.gallery import MOST_IMAGES, gallery, has_memory
 from ccl.report.html import render
@@ -18,9 +17,10 @@ from ccl.report.intervals import dots, forest, to_finetuning
 from ccl.report.maps import embedding_maps
 from ccl.report.provenance import facts_by_arm
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, flat, make_arms
+from ccl.report.run_groups import Arm, flat, has_seeds, make_arms, records_of
+from ccl.report.summary import costs, every_run, make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
-from ccl.report.tables import Table
+from ccl.report.tables import Table, to_csv, to_latex, to_markdown
 
 # Sections in their order, and what they are called.
 HEADINGS = {
@@ -48,6 +48,27 @@ class Drawing:
     svg: Markup  # empty where there is nothing to draw
     width: int  # in the page's pixels
     caption: tuple[str, ...] = ()  # lines
+
+
+def write_outcome(
+    records: Sequence[RunRecord], folder: Path, title: str, *, name: str = "report", published: Table | None = None
+) -> list[Table]:
+    """Write name.html, name.md, name.tex, and as CSV the tables and every run with its stamp; returns the tables.
+
+    `published` is what the paper itself reports, to stand beside.
+    """
+    own = make_tables(records)
+    tables = [*own, *([] if published is None else [published])]
+    folder.mkdir(parents=True, exist_ok=True)
+    markdown = "\n".join([f"# {title}\n", *(to_markdown(table) for table in tables)])
+    texts = {f"{name}.md": markdown, f"{name}.tex": "\n".join(map(to_latex, tables))}
+    texts[f"{name}-runs.csv"] = to_csv(every_run(records))
+    for table, kind in zip(own, ("summary", "differences"), strict=False):
+        texts[f"{name}-{kind}.csv"] = to_csv(table)
+    for file, content in texts.items():
+        (folder / file).write_text(content, encoding="utf-8", errors="replace")
+    write_page(records, tables, folder / f"{name}.html", title)
+    return tables
 
 
 def write_page(
@@ -84,7 +105,7 @@ def _render(records: Sequence[RunRecord], tables: Sequence[Table], title: str, i
         map_seed=seed,
         num_unmapped=len(arms) - len(maps),
         facts=facts,
-        has_seeds=any(len(arm.records) > 1 for arm in arms),
+        has_seeds=has_seeds(arms),
         has_upper_bound=any(arm.is_all_at_once for arm in arms),
     )
 
@@ -101,7 +122,7 @@ def _streams(arms: Sequence[Arm]) -> dict[str, list[Drawing]]:
     lost = dots(probed, measures.forgotten, "Forgetting (points, lower is better)")
     gained = dots(probed, measures.transferred, "Forward Transfer (points, higher is better)")
     axis = varied_number(probed)
-    compared = to_finetuning(arms) if any(len(arm.records) > 1 for arm in arms) else []
+    compared = to_finetuning(arms) if has_seeds(arms) else []
     return {
         "matrices": _drawings((arm.name, figures.accuracy_matrices([arm], scale)) for arm in probed),
         "accuracy": _drawings((names[n], figures.accuracy_over_stream(group, n)) for n, group in groups.items()),
@@ -155,7 +176,7 @@ def run_name(arm: Arm, record: RunRecord) -> str:
 
 def _headline(arms: Sequence[Arm]) -> str:
     """What was run, in a sentence."""
-    records = [record for arm in arms for record in arm.records]
+    records = records_of(arms)
     streams = list(dict.fromkeys(tuple(record.step_names) for record in records))
     names = streams[0]
     stream = " → ".join(names) if len(names) <= 12 else f"{names[0]} → … → {names[-1]}"

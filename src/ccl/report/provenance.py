@@ -8,7 +8,7 @@ from typing import Any
 
 from ccl.loading import dump_settings
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, varied_settings
+from ccl.report.run_groups import Arm, records_of, varied_settings
 from ccl.report.tables import Table
 
 Facts = dict[str, str]
@@ -48,7 +48,7 @@ def stamp(record: RunRecord) -> Facts:
 
 def protocol_note(arms: Sequence[Arm]) -> str:
     """Below a table: what can't be compared, what is not complete, and the protocol of all its numbers."""
-    records = [record for arm in arms for record in arm.records]
+    records = records_of(arms)
     stamps = [stamp(record) for record in records]
     values = {key: list(dict.fromkeys(one[key] for one in stamps if one[key])) for key in stamps[0]}
     sentences = []

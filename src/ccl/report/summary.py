@@ -1,4 +1,4 @@
-"""What a comparison says: each arm's numbers, its paired differences to the baselines, and every run with its stamp."""
+"""Runs as tables: each arm's numbers and costs, its paired differences to the baselines, every run with its stamp."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,8 +9,8 @@ from typing import TypeVar
 from ccl.report import measures
 from ccl.report.provenance import protocol_note, stamp
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, Measure
-from ccl.report.statistics import Difference, Share, estimate, gap_share, holm, paired_difference, verdict
+from ccl.report.run_groups import Arm, Measure, has_seeds, make_arms, records_of
+from ccl.report.statistics import Difference, Share, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval
 
 RANDOM_TITLE = "Random initialisation"
@@ -23,23 +23,48 @@ MEASURES: dict[str, Measure] = {
     "Forward Transfer ↑": measures.transferred,
     "Training (s)": measures.training_seconds,
 }
+COSTS: dict[str, Measure] = {
+    "Training (s)": measures.training_seconds,
+    "Probes (s)": measures.probe_seconds,
+    "Peak memory (MB)": measures.peak_megabytes,
+    "On disk (MB)": measures.folder_megabytes,
+}
 Found = TypeVar("Found")
 _SPARE = ("Training (s)", "Mean of steps (%)", "First step, after it (%)", "Forward Transfer ↑", "Seeds")
 BASELINES = ("finetuning", "simple_rehearsal")
 
 
+def make_tables(records: Sequence[RunRecord]) -> list[Table]:
+    """What there is to say of these runs: the summary, and tests where several seeds allow them."""
+    arms = make_arms(records)
+    tested = differences(arms)
+    return [summary(arms), *([tested] if tested.rows and has_seeds(arms) else [])]
+
+
 def summary(arms: Sequence[Arm]) -> Table:
     """A row for the random initialisation and one per arm; accuracies in percent, differences in percentage points."""
-    has_seeds = any(len(arm.records) > 1 for arm in arms)
-    columns = ["Strategy", *(["Seeds"] if has_seeds else []), *MEASURES]
-    rows: list[list[Cell]] = [[*_random_row(arms, has_seeds)]]
+    seeds = ("Seeds",) if has_seeds(arms) else ()
+    rows: list[tuple[Cell, ...]] = [_random_row(arms)]
     for arm in arms:
-        numbers = [arm.values(measure) for measure in MEASURES.values()]
-        seeds = [_seeds(arm)] if has_seeds else []
-        rows.append([arm.name, *seeds, *(estimate(list(found.values())) if found else None for found in numbers)])
-    spread = "; mean ± standard deviation over seeds" if has_seeds else ""
-    title = f"Accuracy of a linear probe after the last step{spread}"
-    return Table(title, tuple(columns), tuple(tuple(row) for row in rows), protocol_note(arms), _SPARE)
+        rows.append((arm.name, *(_seeds(arm) for _ in seeds), *map(arm.estimate, MEASURES.values())))
+    title = f"Accuracy of a linear probe after the last step{_spread(arms)}"
+    return Table(title, ("Strategy", *seeds, *MEASURES), tuple(rows), protocol_note(arms), _SPARE)
+
+
+def costs(arms: Sequence[Arm]) -> Table:
+    """What runs cost: time, memory and room on disk; a row per arm."""
+    stamps = [stamp(record) for record in records_of(arms)]
+    devices = dict.fromkeys(f"{one['device'] or 'unknown'}, threads: {one['threads'] or 'unknown'}" for one in stamps)
+    note = (
+        f"Measured on: {'; '.join(devices)}. Times of one machine under one load can be compared, others can't. "
+        "Peak memory: of the whole process, with Python and torch. On disk: checkpoints, weights and kept images too."
+    )
+    rows = tuple((arm.name, *map(arm.estimate, COSTS.values())) for arm in arms)
+    return Table(f"Per run{_spread(arms)}", ("Strategy", *COSTS), rows, note)
+
+
+def _spread(arms: Sequence[Arm]) -> str:
+    return "; mean ± standard deviation over seeds" if has_seeds(arms) else ""
 
 
 @dataclass(frozen=True)
@@ -136,13 +161,13 @@ def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float, i
     return per_step, total, len(measured)
 
 
-def _random_row(arms: Sequence[Arm], has_seeds: bool) -> list[Cell]:
-    per_step, total, num_measured = random_accuracy([record for arm in arms for record in arm.records])
+def _random_row(arms: Sequence[Arm]) -> tuple[Cell, ...]:
+    per_step, total, num_measured = random_accuracy(records_of(arms))
     name = RANDOM_TITLE + (f" (mean of {num_measured})" if num_measured > 1 else "")
     # It never learns, so its accuracy on the first step's data is the same at any time.
     numbers = (total, fmean(per_step), per_step[0], per_step[0])
-    known: list[Cell] = [None if math.isnan(number) else number for number in numbers]
-    return [name, *([None] if has_seeds else []), *known, None, None, None]
+    known = [None if math.isnan(number) else number for number in numbers]
+    return (name, *([None] if has_seeds(arms) else []), *known, None, None, None)
 
 
 def _seeds(arm: Arm) -> str:

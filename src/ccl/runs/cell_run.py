@@ -17,6 +17,7 @@ from ccl.errors import UserError
 from ccl.folder import METRICS, PROTOCOL, SETTINGS, is_finished, read_status
 from ccl.loading import dump_settings, load_settings
 from ccl.report import RunRecord, read_run
+from ccl.report.measures import all_classes
 from ccl.runs.cells import Cell
 from ccl.runs.folder_lock import LOCK
 
@@ -70,7 +71,7 @@ class CellRun:
     def state(self) -> CellState:
         """For display."""
         if self.record is not None:
-            accuracy = self.record.final_accuracy
+            accuracy = all_classes(self.record)
             return CellState("complete", 1.0, None if math.isnan(accuracy) else accuracy)
         share = share_done(self.folder, self.cell.settings.epochs)
         if self.failure is not None:
