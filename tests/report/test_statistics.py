@@ -27,9 +27,10 @@ def test_the_interval_is_students() -> None:
 
 
 def test_one_value_has_no_spread() -> None:
-    found = estimate([50.0])
-    assert found.mean == 50.0
-    assert found.num == 1
+    found = estimate([math.nan, 50.0])
+    assert (found.mean, found.num) == (50.0, 1)
+    assert estimate([]).num == 0
+    assert math.isnan(estimate([math.nan]).mean)
     assert all(map(math.isnan, (found.std, found.low, found.high)))
 
 

@@ -43,15 +43,8 @@ _SPARE_MARKERS = ("h", "p", "<", ">", "*", "d", "8")
 _LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (6, 1.4, 1.2, 1.4)), (0, (1.6, 1.2)))
 _SHADES = (0.0, 0.3, -0.25, 0.15, -0.12)
 
-_INKED = (
-    "text.color",
-    "xtick.color",
-    "ytick.color",
-    "grid.color",
-    "axes.edgecolor",
-    "axes.labelcolor",
-    "axes.titlecolor",
-)
+_INKED = ["text.color", "xtick.color", "ytick.color", "grid.color"]
+_INKED += ["axes.edgecolor", "axes.labelcolor", "axes.titlecolor"]
 _DRAWING: Any = dict.fromkeys(_INKED, INK) | {
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from ccl.report.drawing import INK, drawing, short, strategy_styles
 from ccl.report.run_groups import Arm, Measure
 from ccl.report.statistics import Difference, Estimate, estimate
-from ccl.report.summary import Comparison, comparisons
+from ccl.report.summary import comparisons
 from ccl.report.tables import interval
 
 _ROW = 0.36  # inches
@@ -37,18 +37,15 @@ def dots(arms: Sequence[Arm], measure: Measure, label: str) -> Figure | None:
     return figure
 
 
-def to_finetuning(arms: Sequence[Arm]) -> list[Comparison]:
-    """The comparisons that a forest plot shows."""
-    return [comparison for comparison in comparisons(arms) if comparison.baseline.strategy == "finetuning"]
-
-
-def forest(comparisons: Sequence[Comparison]) -> Figure:
-    """A row per comparison: difference and 95 % interval; filled where a test distinguishes it from zero."""
-    arms = [comparison.arm for comparison in comparisons]
+def forest(arms: Sequence[Arm]) -> Figure | None:
+    """A row per comparison with Finetuning: difference and 95 % interval; filled where a test tells it from zero."""
+    shown = [comparison for comparison in comparisons(arms) if comparison.baseline.strategy == "finetuning"]
+    if not shown:
+        return None
     styles = strategy_styles(arms)
     with drawing():
-        figure, axes = _rows(arms, width=4.2)
-        for row, comparison in enumerate(comparisons):
+        figure, axes = _rows([comparison.arm for comparison in shown], width=4.2)
+        for row, comparison in enumerate(shown):
             about = comparison.difference
             filling = {} if comparison.words in ("better", "worse") else {"markerfacecolor": "none"}
             _point(axes, row, about, styles[comparison.arm.strategy], markersize=7, **filling)

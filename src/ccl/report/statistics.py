@@ -12,7 +12,7 @@ NOT_DISTINGUISHABLE = "not distinguishable"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds; std and interval are nan for a single one."""
+    """A mean over seeds; std and interval are nan for fewer than two, the mean for none."""
 
     mean: float
     std: float  # of a sample, n - 1 below
@@ -42,12 +42,13 @@ class Share:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean, standard deviation and 95 % interval of at least one value."""
+    """Mean, standard deviation and 95 % interval of the values that are numbers."""
     sample = np.asarray(values, dtype=np.float64)
-    mean, num = float(sample.mean()), len(sample)
-    if num == 1:
-        return Estimate(mean, math.nan, math.nan, math.nan, 1)
-    std = float(sample.std(ddof=1))
+    sample = sample[np.isfinite(sample)]
+    num = len(sample)
+    if num < 2:
+        return Estimate(float(sample[0]) if num else math.nan, math.nan, math.nan, math.nan, num)
+    mean, std = float(sample.mean()), float(sample.std(ddof=1))
     half = _quantile(num - 1) * std / math.sqrt(num)
     return Estimate(mean, std, mean - half, mean + half, num)
 

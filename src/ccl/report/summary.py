@@ -32,6 +32,8 @@ COSTS: dict[str, Measure] = {
 Found = TypeVar("Found")
 _SPARE = ("Training (s)", "Mean of steps (%)", "First step, after it (%)", "Forward Transfer ↑", "Seeds")
 BASELINES = ("finetuning", "simple_rehearsal")
+# Each test makes the others weaker: Finetuning against Simple Rehearsal is the reverse of a test that is made.
+_UNTESTED = {("finetuning", "simple_rehearsal"), ("upper_bound", "simple_rehearsal")}
 
 
 def make_tables(records: Sequence[RunRecord]) -> list[Table]:
@@ -82,31 +84,31 @@ class Comparison:
         return verdict(self.difference, self.p_value)
 
 
-def comparisons(arms: Sequence[Arm], measure: Measure = measures.all_classes) -> list[Comparison]:
-    """Each arm against Finetuning, and those with a memory against Simple Rehearsal."""
+def comparisons(arms: Sequence[Arm]) -> list[Comparison]:
+    """Each arm against Finetuning, and those with a memory against Simple Rehearsal, on all classes."""
     pairs = [
         (arm, baseline)
         for strategy in BASELINES
         for arm in arms
         for baseline in _partners(arm, arms, strategy)
-        if _is_worth_testing(arm, baseline)
+        if (arm.strategy, strategy) not in _UNTESTED
     ]
-    paired = [(pair, _over_equal_seeds(paired_difference, pair, measure)) for pair in pairs]
+    paired = [(pair, _over_equal_seeds(paired_difference, pair)) for pair in pairs]
     found = [(pair, difference) for pair, difference in paired if difference is not None]
     corrected = holm([difference.p_value for _, difference in found])
     return [
-        Comparison(arm, baseline, difference, p_value, _share(arm, baseline, arms, measure))
+        Comparison(arm, baseline, difference, p_value, _share(arm, baseline, arms))
         for ((arm, baseline), difference), p_value in zip(found, corrected, strict=True)
     ]
 
 
-def differences(arms: Sequence[Arm], measure: Measure = measures.all_classes, what: str = "all classes") -> Table:
+def differences(arms: Sequence[Arm]) -> Table:
     """The comparisons as a table: tested, in words, and with the share of the gap that an arm closes."""
     columns = ("Strategy", "against", "Seeds", "Points", "95 % interval", "p", "In words", "Gap closed", "interval")
     return Table(
-        f"Paired differences over equal seeds, {what}, in percentage points",
+        "Paired differences over equal seeds, all classes, in percentage points",
         columns,
-        tuple(_row(comparison) for comparison in comparisons(arms, measure)),
+        tuple(_row(comparison) for comparison in comparisons(arms)),
         "Paired t-tests, p corrected for their number by Holm's method; a difference counts below 0.05. Gap closed: "
         "the share of the way from Finetuning to Upper Bound, ratio of means, with Fieller's 95 % interval (none "
         "where the gap itself is not distinguishable from zero).",
@@ -115,7 +117,7 @@ def differences(arms: Sequence[Arm], measure: Measure = measures.all_classes, wh
 
 
 def _row(comparison: Comparison) -> tuple[Cell, ...]:
-    difference, share = comparison.difference, comparison.share
+    difference, p_value, share = comparison.difference, comparison.p_value, comparison.share
     bounds = None if share is None else interval(100 * share.low, 100 * share.high, 0)
     return (
         comparison.arm.name,
@@ -123,7 +125,7 @@ def _row(comparison: Comparison) -> tuple[Cell, ...]:
         str(difference.num),
         f"{difference.mean:+z.1f}",
         interval(difference.low, difference.high),
-        None if math.isnan(comparison.p_value) else _p(comparison.p_value),
+        None if math.isnan(p_value) else "< 0.001" if p_value < 0.001 else f"{p_value:.3f}",
         comparison.words,
         None if share is None else f"{100 * share.value:z.0f} %",
         None if bounds is None else f"{bounds} %",
@@ -191,25 +193,16 @@ def _partners(arm: Arm, arms: Sequence[Arm], strategy: str) -> list[Arm]:
     return found if arm.is_all_at_once else found[:1]
 
 
-def _is_worth_testing(arm: Arm, baseline: Arm) -> bool:
-    """Each test makes the others weaker: Finetuning against Simple Rehearsal is the reverse of a test that is made."""
-    return not (baseline.strategy == "simple_rehearsal" and arm.strategy in ("finetuning", "upper_bound"))
-
-
-def _over_equal_seeds(compute: Callable[..., Found], arms: Sequence[Arm], measure: Measure) -> Found | None:
-    """A function of the arms' values at the seeds that all of them have; None where they share none."""
-    values = [arm.values(measure) for arm in arms]
+def _over_equal_seeds(compute: Callable[..., Found], arms: Sequence[Arm]) -> Found | None:
+    """A function of the arms' accuracies at the seeds that all of them have; None where they share none."""
+    values = [arm.values(measures.all_classes) for arm in arms]
     common = sorted(set.intersection(*(set(found) for found in values)))
     return compute(*([found[seed] for seed in common] for found in values)) if common else None
 
 
-def _share(arm: Arm, baseline: Arm, arms: Sequence[Arm], measure: Measure) -> Share | None:
+def _share(arm: Arm, baseline: Arm, arms: Sequence[Arm]) -> Share | None:
     tops = _partners(arm, arms, "upper_bound")
     if baseline.strategy != "finetuning" or not tops or arm.is_all_at_once:
         return None
-    share = _over_equal_seeds(gap_share, [baseline, arm, tops[0]], measure)
+    share = _over_equal_seeds(gap_share, [baseline, arm, tops[0]])
     return None if share is None or math.isnan(share.value) else share
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
