@@ -69,7 +69,7 @@ def _cells(
     for name in wanted:  # a typo is told in a moment; the cells are made after torch, which takes seconds
         load_settings(preset, [*assignments, f"strategy={name}"])
 
-    from ccl.runs.grid import make_cells
+    from ccl.runs.cells import make_cells
 
     return make_cells(
         preset,
