@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from ccl.cli.grid_display import LiveGrid, Pace, PlainGrid, make_grid_display, summary
-from ccl.runs.grid import Cell, CellState, make_cells
+from ccl.runs.cell_run import CellState
+from ccl.runs.cells import Cell, make_cells
 
 CELLS = make_cells("demo", strategies=["finetuning", "ccl"], objectives=[], steps=[], seeds=[0, 1])
 WAITING = CellState("waiting", 0.0)

@@ -1,19 +1,17 @@
-"""SVG and PNG of any figure: well formed, in the page's colour, stable, and names from outside taken as they are."""
+"""SVG of any figure: well formed, in the page's colour, stable, and names from outside taken as they are."""
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from PIL import Image
 
 from ccl.report import RunRecord, measures
-from ccl.report.drawing import short, to_png, to_svg
-from ccl.report.figures import accuracy_matrices, accuracy_over_stream, first_step_over_stream, losses
-from ccl.report.intervals import dots, forest, to_finetuning
+from ccl.report.drawing import short, to_svg
+from ccl.report.figures import accuracy_matrix, accuracy_over_stream, colour_scale, first_step_over_stream, losses
+from ccl.report.intervals import dots, forest
 from ccl.report.maps import draw
 from ccl.report.run_groups import Arm, make_arms
 
@@ -33,11 +31,15 @@ def arms(record_of: Make) -> list[Arm]:
     return make_arms([record_of("finetuning", FORGETS), record_of("upper_bound", AT_ONCE)])
 
 
+def matrix_of(arm: Arm) -> Figure:
+    return accuracy_matrix(arm, colour_scale([arm]))
+
+
 def all_figures(arms: Sequence[Arm]) -> list[Figure]:
-    drawn = [losses(arms[0].records[0]), dots(arms, measures.forgotten, "Forgetting")]
+    drawn = [losses(arms[0].records[0]), dots(arms, measures.forgotten, "Forgetting"), forest(arms)]
     assert None not in drawn
-    streams = [accuracy_matrices(arms), accuracy_over_stream(arms, 3), first_step_over_stream(arms, 3)]
-    return [*streams, *(figure for figure in drawn if figure), forest(to_finetuning(arms))]
+    streams = [matrix_of(arms[0]), accuracy_over_stream(arms, 3), first_step_over_stream(arms, 3)]
+    return [*streams, *(figure for figure in drawn if figure)]
 
 
 def test_svg_is_inline_well_formed_transparent_and_in_the_pages_colour(arms: list[Arm]) -> None:
@@ -71,12 +73,12 @@ def test_hostile_names_are_text(record_of: Make) -> None:
         words = words_of(svg)  # parses: no control characters, no stray tags
         assert "<script" not in svg
         assert any("script" in word for word in words)
-    assert "\"]]>&'$\\frac{$" in words_of(to_svg(accuracy_matrices(arms)))
+    assert "\"]]>&'$\\frac{$" in words_of(to_svg(matrix_of(arms[0])))
 
 
 def test_coordinates_are_cut_and_names_are_not(record_of: Make) -> None:
     name = '<path d="0.123456">'
-    svg = to_svg(accuracy_matrices(make_arms([record_of(name, FORGETS)])))
+    svg = to_svg(matrix_of(make_arms([record_of(name, FORGETS)])[0]))
     assert name in words_of(svg)
     assert svg.count(".123456") == 1
     paths = [node.get("d") or "" for node in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}path")]
@@ -93,12 +95,6 @@ def test_a_long_name_is_cut_in_its_middle() -> None:
 
 def test_drawing_changes_no_global_setting(arms: list[Arm]) -> None:
     before = dict(matplotlib.rcParams)
-    to_svg(accuracy_matrices(arms))
+    to_svg(matrix_of(arms[0]))
     to_svg(draw(np.eye(4)[:, :2], np.array([True, False, True, False])))
     assert dict(matplotlib.rcParams) == before
-
-
-def test_png_is_on_white(arms: list[Arm], tmp_path: Path) -> None:
-    to_png(accuracy_over_stream(arms, 3), tmp_path / "figure.png")
-    with Image.open(tmp_path / "figure.png") as image:
-        assert image.convert("RGBA").getpixel((0, 0)) == (255, 255, 255, 255)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ccl.report import RunRecord
 from ccl.report.drawing import STYLES, looks, to_svg
 from ccl.report.figures import (
-    accuracy_matrices,
+    accuracy_matrix,
     accuracy_over_stream,
     colour_scale,
     first_step_over_stream,
@@ -20,7 +20,6 @@ from ccl.report.figures import (
     of_equal_steps,
 )
 from ccl.report.run_groups import Arm, make_arms
-from ccl.strategies import STRATEGIES
 
 Make = Callable[..., RunRecord]
 
@@ -35,20 +34,24 @@ def lines_of(figure: Figure) -> dict[str, list[float]]:
     return {str(line.get_label()): [float(y) for y in np.asarray(line.get_ydata())] for line in lines}
 
 
+def matrix_of(arm: Arm) -> Figure:
+    return accuracy_matrix(arm, colour_scale([arm]))
+
+
 @pytest.fixture
 def arms(record_of: Make) -> list[Arm]:
     return make_arms([record_of("finetuning", FORGETS), record_of("upper_bound", AT_ONCE)])
 
 
 def test_matrices_print_each_number_once_with_readable_contrast(arms: list[Arm]) -> None:
-    figure = accuracy_matrices(arms)
-    one, other = figure.axes
+    shared = colour_scale(arms)
+    one, other = (accuracy_matrix(arm, shared).axes[0] for arm in arms)
     assert [text.get_text() for text in one.texts] == [f"{value:.1f}" for row in FORGETS for value in row]
     assert [text.get_text() for text in other.texts] == ["30.0", "32.0", "34.0", "90.0", "92.0", "94.0"]
     assert {text.get_position()[1] for text in other.texts} == {0, 3}  # rows of the random and the last encoder
     assert [label.get_text() for label in one.get_yticklabels()] == ["random", *(f"after step {i}" for i in (1, 2, 3))]
     assert [label.get_text() for label in one.get_xticklabels()] == ["digits", "capitals", "greek"]
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Finetuning", "Upper Bound"]  # one seed: no mean
+    assert [axes.get_title(loc="left") for axes in (one, other)] == ["Finetuning", "Upper Bound"]  # one seed: no mean
     assert one.get_ylim()[0] > one.get_ylim()[1]  # the random row stands on top
     scale = one.collections[0].norm
     assert scale is other.collections[0].norm
@@ -67,13 +70,13 @@ def contrast(*colours: Sequence[float]) -> float:
 
 def test_a_matrix_is_the_mean_over_the_seeds_that_have_a_number(record_of: Make) -> None:
     whole = [record_of("ccl", FORGETS), record_of("ccl", OTHER, "seed=1")]
-    axes = accuracy_matrices(make_arms(whole)).axes[0]
+    axes = matrix_of(make_arms(whole)[0]).axes[0]
     means = [(a + b) / 2 for one, two in zip(FORGETS, OTHER, strict=True) for a, b in zip(one, two, strict=True)]
     assert [text.get_text() for text in axes.texts] == [f"{value:.1f}" for value in means]
     assert axes.get_title(loc="left") == "CCL\nmean of 2 seeds"
 
     stopped = record_of("ccl", [[40, 42, 44], [90, 60, 61], None, None], "seed=2", state="stopped")
-    axes = accuracy_matrices(make_arms([*whole, stopped])).axes[0]
+    axes = matrix_of(make_arms([*whole, stopped])[0]).axes[0]
     shown = [float(text.get_text()) for text in axes.texts]
     assert shown[3] == pytest.approx((80 + 84 + 90) / 3, abs=0.05)
     assert shown[-1] == 93.0  # of the two that came so far
@@ -84,7 +87,7 @@ def test_arms_share_one_colour_scale_in_figures_of_their_own(record_of: Make) ->
     arms = make_arms([record_of("ccl", FORGETS), record_of("ccl", [[11], [55]], names=["a"])])
     scale = colour_scale(arms)
     assert (scale.vmin, scale.vmax) == (10, 90)
-    figures = [accuracy_matrices([arm], scale) for arm in arms]
+    figures = [accuracy_matrix(arm, scale) for arm in arms]
     assert [figure.axes[0].collections[0].norm for figure in figures] == [scale, scale]
     assert [len(figure.axes[0].texts) for figure in figures] == [12, 2]  # each of its own number of steps
 
@@ -92,7 +95,7 @@ def test_arms_share_one_colour_scale_in_figures_of_their_own(record_of: Make) ->
 def test_a_long_name_stands_above_its_matrix_in_lines(record_of: Make) -> None:
     runs = [record_of("ccl", [[11], [55]], f"encoder.dim={dim}", "views.recipe=plain", names=["a"]) for dim in (64, 32)]
     runs.append(record_of("ccl", [[11], [55]], "temperature=0.3", "memory.per_cluster=3", names=["a"]))
-    figure = accuracy_matrices(make_arms(runs)[:1])
+    figure = matrix_of(make_arms(runs)[0])
     lines = figure.axes[0].get_title(loc="left").splitlines()
     assert len(lines) > 1
     assert max(map(len, lines)) <= 38
@@ -175,11 +178,6 @@ def test_steps_whose_names_differ_are_numbered(record_of: Make) -> None:
     assert axes.get_ylabel() == "accuracy on the first step (%)"
 
 
-def test_every_strategy_has_its_own_colour_and_marker() -> None:
-    assert STYLES.keys() == STRATEGIES.keys()
-    assert len(set(STYLES.values())) == len({colour for colour, _ in STYLES.values()}) == len(STRATEGIES)
-
-
 def test_arms_of_one_strategy_can_be_told_apart(record_of: Make) -> None:
     sizes = [record_of("ccl", FORGETS, f"extra_sample_queue.size={8 * 2**power}") for power in range(8)]
     bounds = [record_of("upper_bound", AT_ONCE, f"temperature=0.{digit}") for digit in (1, 2, 3)]
@@ -214,5 +212,5 @@ def test_unfinished_runs_are_drawn_as_far_as_they_came(record_of: Make) -> None:
     assert lines_of(first_step_over_stream(arms, 3))["CCL"][0] == 80
     assert "Finetuning" not in lines_of(accuracy_over_stream(arms, 3))
     assert losses(new) is None
-    for figure in (accuracy_over_stream(arms[1:], 3), accuracy_matrices(arms[:1])):
+    for figure in (accuracy_over_stream(arms[1:], 3), matrix_of(arms[0])):
         ElementTree.fromstring(to_svg(figure))

@@ -8,22 +8,26 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ccl.report.gallery import KeptImage, gallery, has_memory
+from ccl.report.thumbnails import KeptImage, Thumbnail, gallery
 
 Keep = Callable[..., None]
 
 
-def images_of(folder: Path, most: int = 60) -> list[KeptImage]:
+def kept(folder: Path, most: int = 60) -> list[KeptImage]:
     return [image for _, images in gallery(folder, most) for image in images]
 
 
-def opened(image: KeptImage, mime: str = "image/png") -> Image.Image:
+def images_of(folder: Path, most: int = 60) -> list[Thumbnail]:
+    return [image for image, _ in kept(folder, most)]
+
+
+def opened(image: Thumbnail, mime: str = "image/png") -> Image.Image:
     head, content = image.source.split(",", 1)
     assert head == f"data:{mime};base64"
     return Image.open(io.BytesIO(base64.b64decode(content)))
 
 
-def reds(images: list[KeptImage]) -> list[int]:
+def reds(images: list[Thumbnail]) -> list[int]:
     return [opened(image).getpixel((0, 0))[0] for image in images]  # type: ignore[index]
 
 
@@ -32,8 +36,9 @@ def test_lowest_and_highest_variance_stand_in_order(keep_images: Keep, tmp_path:
     order = sorted(range(100), key=lambda number: 37 * number % 100)
     images = images_of(tmp_path)
     assert reds(images) == order[:30] + order[-30:]
-    assert images[1].facts == ("step 2", "cluster 5", "variance 0.001")
-    assert images[-1].facts == ("step 2", "cluster 5", "variance 0.099")
+    facts = [facts for _, facts in kept(tmp_path)]
+    assert facts[1] == ("step 2", "cluster 5", "variance 0.001")
+    assert facts[-1] == ("step 2", "cluster 5", "variance 0.099")
     assert all(image.is_small for image in images)
     assert [title for title, _ in gallery(tmp_path)] == [
         "Lowest variance (100 kept)",
@@ -48,8 +53,8 @@ def test_few_images_are_shown_once_and_random_ones_without_variance(keep_images:
     keep_images(tmp_path / "random", [float("nan")] * 130)
     ((title, images),) = gallery(tmp_path / "random")
     assert title == "Drawn at random (130 kept)"
-    assert reds(images) == list(range(0, 130, 3))
-    assert {image.facts for image in images} == {("step 2", "cluster 5")}
+    assert reds([image for image, _ in images]) == list(range(0, 130, 3))
+    assert {facts for _, facts in images} == {("step 2", "cluster 5")}
 
 
 def test_large_images_are_made_small(keep_images: Keep, tmp_path: Path) -> None:
@@ -81,13 +86,12 @@ def test_only_images_of_the_memory_are_read(keep_images: Keep, tmp_path: Path) -
     (run / "memory/000002.png").write_bytes(file.getvalue()[:2000])  # a head, and half of its pixels
     with (run / "memory/index.csv").open("a") as file:
         file.write(f"../../secret.png,7,1,1,0.5\n{tmp_path}/secret.png,7,1,1,0.5\ngone.png,8,1,1,0.5\nshort\n")
-    assert [image.facts for image in images_of(run)] == [("step 2", "cluster 5", "variance 0.1")]
+    assert [facts for _, facts in kept(run)] == [("step 2", "cluster 5", "variance 0.1")]
 
 
 def test_a_run_without_memory_has_no_gallery(keep_images: Keep, tmp_path: Path) -> None:
-    assert not has_memory(tmp_path)
     assert gallery(tmp_path) == []
     keep_images(tmp_path, [0.1])
-    assert has_memory(tmp_path)
+    assert len(images_of(tmp_path)) == 1
     (tmp_path / "memory/index.csv").write_bytes(b"\xff\xfe\x00")
     assert gallery(tmp_path) == []

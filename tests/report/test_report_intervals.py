@@ -8,9 +8,9 @@ import pytest
 from matplotlib.axes import Axes
 
 from ccl.report import RunRecord, measures
-from ccl.report.intervals import dots, forest, to_finetuning
+from ccl.report.intervals import dots, forest
 from ccl.report.run_groups import make_arms
-from ccl.report.summary import differences
+from ccl.report.summary import comparisons, differences
 
 Make = Callable[..., RunRecord]
 
@@ -59,11 +59,19 @@ def compared(record_of: Make) -> list[RunRecord]:
     return runs
 
 
+def forest_of(runs: list[RunRecord]) -> Axes:
+    figure = forest(make_arms(runs))
+    assert figure is not None
+    return figure.axes[0]
+
+
+def test_without_finetuning_there_is_no_forest(record_of: Make) -> None:
+    assert forest(make_arms([run for run in compared(record_of) if run.settings.strategy != "finetuning"])) is None
+
+
 def test_the_forest_stands_where_the_paired_differences_are(record_of: Make) -> None:
-    arms = make_arms(compared(record_of))
-    comparisons = to_finetuning(arms)
-    assert [comparison.arm.name for comparison in comparisons] == ["CCL", "+ variance sampling"]
-    axes = forest(comparisons).axes[0]
+    axes = forest_of(compared(record_of))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["CCL", "+ variance sampling"]
     assert points(axes, "D") == [(pytest.approx(2), 0)]
     assert points(axes, "^") == [(pytest.approx(10), 1)]
     wide, narrow = T_2 * 1.0 / math.sqrt(3), T_2 * 0.1 / math.sqrt(3)
@@ -77,7 +85,7 @@ def test_the_forest_stands_where_the_paired_differences_are(record_of: Make) -> 
 
 
 def test_arms_that_no_test_tells_from_finetuning_are_hollow(record_of: Make) -> None:
-    axes = forest(to_finetuning(make_arms(compared(record_of)))).axes[0]
+    axes = forest_of(compared(record_of))
     filling = {line.get_marker(): line.get_markerfacecolor() for line in axes.get_lines()}
     assert filling["D"] == "none"
     assert filling["^"] == "#56b4e9"
@@ -89,20 +97,21 @@ def test_the_verdict_is_that_of_the_table_with_all_its_tests(record_of: Make) ->
     for seed, values in enumerate([(40, 44, 41), (50, 56, 50), (44, 51, 47)]):
         for strategy, value in zip(("finetuning", "ccl", "simple_rehearsal"), values, strict=True):
             runs.append(record_of(strategy, [[20], [value]], f"seed={seed}", names=["a"]))
-    arms = make_arms(runs)
-    said = {row[0]: row[6] for row in differences(arms).rows if row[1] == "Finetuning"}
-    found = to_finetuning(arms)
-    assert {comparison.arm.name: comparison.words for comparison in found} == said
-    assert found[0].difference.p_value == pytest.approx(0.0234, abs=1e-4)
-    assert found[0].words == "not distinguishable"
+    first = comparisons(make_arms(runs))[0]
+    assert (first.arm.name, first.baseline.name) == ("CCL", "Finetuning")
+    assert first.difference.p_value == pytest.approx(0.0234, abs=1e-4)
+    assert first.words == differences(make_arms(runs)).rows[0][6] == "not distinguishable"
+    axes = forest_of(runs)
+    assert len(axes.texts) == 2  # the test against Simple Rehearsal is not shown
+    assert [line.get_markerfacecolor() for line in axes.get_lines() if line.get_marker() == "D"] == ["none"]
 
 
 def test_only_equal_seeds_are_compared(record_of: Make) -> None:
     runs = [record_of("finetuning", [[20], [40]], "seed=1", names=["a"])]
     runs += [record_of("ccl", [[20], [value]], f"seed={seed}", names=["a"]) for seed, value in ((0, 90), (1, 50))]
-    (comparison,) = to_finetuning(make_arms(runs))
+    (comparison,) = comparisons(make_arms(runs))
     assert (comparison.difference.mean, comparison.difference.num) == (5, 1)
-    axes = forest([comparison]).axes[0]
+    axes = forest_of(runs)
     assert bars(axes) == []
     assert [text.get_text() for text in axes.texts] == ["+5.0"]
 

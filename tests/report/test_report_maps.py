@@ -165,27 +165,18 @@ def test_with_and_without_the_extra_queue_stand_side_by_side(
     assert [panel.mixing for panel in panels] == [0, 0, 0]
 
 
-def test_arms_that_differ_in_more_are_no_pair(record_of: Make, keep_embeddings: Keep, tmp_path: Path) -> None:
-    runs = [record_of("ccl", ROWS, names=NAMES, folder=str(tmp_path / "a"))]
-    runs.append(record_of("variance_distillation", ROWS, "temperature=0.3", names=NAMES, folder=str(tmp_path / "b")))
-    for run in runs:
-        keep_embeddings(run.folder, [0, 90, 180], [1, 1, 2])
-    assert [panel.name for panel in embedding_maps(make_arms(runs))[0]] == [
-        "CCL, temperature=0.1",
-        "+ distillation, temperature=0.3",
-    ]
-
-
-def test_a_run_made_twice_is_in_one_pair_only(record_of: Make, keep_embeddings: Keep, tmp_path: Path) -> None:
-    strategies = ("ccl", "variance_distillation", "ccl")
+def test_only_both_of_the_pair_are_named_by_their_queue(record_of: Make, keep_embeddings: Keep, tmp_path: Path) -> None:
+    strategies = ("ccl", "variance_distillation", "ccl", "finetuning")
     runs = [record_of(name, ROWS, names=NAMES, folder=str(tmp_path / str(n))) for n, name in enumerate(strategies)]
     for run in runs:
         keep_embeddings(run.folder, [0, 90, 180], [1, 1, 2])
     assert [panel.name for panel in embedding_maps(make_arms(runs))[0]] == [
         "+ distillation (without ESQ)",
         f"CCL ({tmp_path}/0) (with ESQ)",
-        f"CCL ({tmp_path}/2)",
+        f"CCL ({tmp_path}/2) (with ESQ)",
+        "Finetuning",
     ]
+    assert [panel.name for panel in embedding_maps(make_arms(runs[2:]))[0]] == ["CCL", "Finetuning"]
 
 
 def test_without_embeddings_there_is_no_map(record_of: Make) -> None:

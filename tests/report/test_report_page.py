@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from ccl.report import RunRecord
-from ccl.report.outcome import make_tables
 from ccl.report.page import HEADINGS, write_page
+from ccl.report.summary import make_tables
 
 Make = Callable[..., RunRecord]
 Keep = Callable[..., None]
@@ -53,9 +53,9 @@ class Page(HTMLParser):
         return [attributes["id"] for tag, attributes in self.tags if tag == "section"]
 
 
-def written(tmp_path: Path, *records: RunRecord, title: str = "Report", introduction: str = "") -> tuple[Page, str]:
+def written(tmp_path: Path, *records: RunRecord, title: str = "Report") -> tuple[Page, str]:
     path = tmp_path / "out" / "report.html"
-    write_page(records, make_tables(records), path, title, introduction=introduction)
+    write_page(records, make_tables(records), path, title)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
     html = path.read_text(encoding="utf-8")
     page = Page(html)
@@ -123,12 +123,6 @@ def test_the_same_runs_make_the_same_page(comparison: list[RunRecord], tmp_path:
     assert written(tmp_path, *comparison)[1] == written(tmp_path, *comparison)[1]
 
 
-def test_the_introduction_is_text_in_paragraphs(record_of: Make, tmp_path: Path) -> None:
-    page, html = written(tmp_path, record_of("ccl", FORGETS), introduction="One <b>word</b>.\n\n\n\nAnother.")
-    assert "<p>One &lt;b&gt;word&lt;/b&gt;.</p>\n<p>Another.</p>" in html
-    assert page.count("b") == 0
-
-
 def test_the_page_loads_nothing_from_elsewhere(comparison: list[RunRecord], tmp_path: Path) -> None:
     page, html = written(tmp_path, *comparison)
     assert set(re.findall(r"https?://[^\s\"'<)]*", html)) <= {
@@ -150,7 +144,7 @@ def test_hostile_names_are_shown_and_do_nothing(record_of: Make, keep_embeddings
     told = {"dataset": HOSTILE[1], "fingerprint": HOSTILE[0], "device": "'\"<b>"}
     record = record_of(HOSTILE[0], FORGETS, names=HOSTILE, folder=folder, state=HOSTILE[1], **told)
     elsewhere = record_of(HOSTILE[0], FORGETS, "seed=1", names=HOSTILE, folder=f"runs/{HOSTILE[1]}\udcff", **told)
-    page, html = written(tmp_path, record, elsewhere, record, title=HOSTILE[0], introduction=HOSTILE[1])
+    page, html = written(tmp_path, record, elsewhere, record, title=HOSTILE[0])
     assert not {"script", "img", "b"} & {tag for tag, _ in page.tags}
     assert not any(key.startswith("on") for _, attributes in page.tags for key in attributes)
     assert "<script" not in html

@@ -17,7 +17,6 @@ from ccl.report.statistics import (
 )
 
 VALUES = [53.1, 54.0, 53.6, 54.4, 53.2, 54.1]
-OTHERS = [52.0, 53.1, 52.2, 53.9, 52.6, 52.7]
 
 
 def test_the_interval_is_students() -> None:
@@ -28,18 +27,20 @@ def test_the_interval_is_students() -> None:
 
 
 def test_one_value_has_no_spread() -> None:
-    found = estimate([50.0])
-    assert found.mean == 50.0
-    assert found.num == 1
+    found = estimate([math.nan, 50.0])
+    assert (found.mean, found.num) == (50.0, 1)
+    assert estimate([]).num == 0
+    assert math.isnan(estimate([math.nan]).mean)
     assert all(map(math.isnan, (found.std, found.low, found.high)))
 
 
-def test_the_paired_test_is_scipys() -> None:
-    found = paired_difference(VALUES, OTHERS)
-    oracle = stats.ttest_rel(VALUES, OTHERS)
-    assert found.p_value == pytest.approx(float(oracle.pvalue))
-    assert (found.low, found.high) == pytest.approx(tuple(oracle.confidence_interval(0.95)))
-    assert found.mean == pytest.approx(float(np.mean(VALUES) - np.mean(OTHERS)))
+def test_the_paired_test_of_three_seeds_has_a_closed_form() -> None:
+    """With 2 degrees of freedom P(|T| > t) = 1 - t ÷ √(2 + t²); the 97.5 % point is 0.95 ÷ √(2 · 0.975 · 0.025)."""
+    found = paired_difference([52.0, 61.2, 43.3], [50.0, 59.0, 41.5])  # differences 2.0, 2.2, 1.8
+    t = 2.0 / (0.2 / math.sqrt(3))
+    half = 0.95 / math.sqrt(2 * 0.975 * 0.025) * 0.2 / math.sqrt(3)
+    assert found.p_value == pytest.approx(1 - t / math.sqrt(2 + t**2))
+    assert (found.mean, found.low, found.high, found.num) == pytest.approx((2.0, 2.0 - half, 2.0 + half, 3))
 
 
 def test_pairs_are_told_apart_where_two_samples_are_not() -> None:
@@ -49,10 +50,12 @@ def test_pairs_are_told_apart_where_two_samples_are_not() -> None:
     assert found.p_value < 0.001 < float(stats.ttest_ind(base + 1, base).pvalue)
 
 
-@pytest.mark.parametrize(("shift", "p_value"), [(0.0, 1.0), (2.0, 0.0)])
+@pytest.mark.parametrize(("shift", "p_value"), [(0.0, 1.0), (2.0, 0.0), (0.1, 0.0)])  # 0.1: equal but for rounding
+@pytest.mark.filterwarnings("error")
 def test_differences_that_are_all_equal_have_an_answer(shift: float, p_value: float) -> None:
     found = paired_difference([value + shift for value in (1.0, 2.0, 3.0)], [1.0, 2.0, 3.0])
-    assert (found.mean, found.low, found.high, found.p_value) == (shift, shift, shift, p_value)
+    assert (found.mean, found.low, found.high) == pytest.approx((shift, shift, shift))
+    assert found.p_value == p_value
 
 
 def test_holm_steps_down() -> None:

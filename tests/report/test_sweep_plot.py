@@ -8,9 +8,9 @@ import pytest
 
 from ccl.report import RunRecord
 from ccl.report.drawing import to_svg
-from ccl.report.outcome import make_tables
 from ccl.report.page import write_page
 from ccl.report.run_groups import make_arms
+from ccl.report.summary import make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
 
 Make = Callable[..., RunRecord]

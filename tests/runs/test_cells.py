@@ -3,7 +3,8 @@
 import pytest
 
 from ccl.errors import UserError
-from ccl.runs.grid import Cell, make_cells
+from ccl.runs.cells import Cell, make_cells
+from ccl.strategies import STRATEGIES, Strategy
 
 ALL = ("finetuning", "simple_rehearsal", "ccl", "upper_bound")
 
@@ -28,7 +29,7 @@ def test_seeds_come_outermost_then_steps_objectives_and_strategies() -> None:
         "ccl-simclr-T10-seed3",
     ]
     assert [cell.seed for cell in made] == [3] * 8 + [1] * 8
-    assert (made[5].row, made[5].seed) == ("CCL, simclr, T = 10", 3)
+    assert (made[5].row, made[5].seed) == ("CCL, SimCLR, T = 10", 3)
     told = [(cell.settings.strategy, cell.settings.objective, cell.settings.steps) for cell in made]
     assert told[5] == ("ccl", "simclr", 10)
     assert {cell.settings.seed for cell in made} == {1, 3}
@@ -38,6 +39,12 @@ def test_empty_axes_are_as_the_preset_says() -> None:
     assert names(cells(preset="demo")) == ["ccl-moco_v2-seed0"]  # the demo names no number of steps
     assert names(cells(preset="demo", assignments=["objective=simclr", "steps=5"])) == ["ccl-simclr-T5-seed0"]
     assert cells(preset="demo")[0].row == "CCL"
+
+
+def test_a_strategy_without_a_title_has_a_readable_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STRATEGIES, "zz_new", Strategy())
+    (cell,) = cells(("zz_new",))
+    assert (cell.name, cell.row) == ("zz_new-moco_v2-T5-seed0", "Zz New")
 
 
 def test_upper_bound_does_not_depend_on_the_number_of_steps() -> None:

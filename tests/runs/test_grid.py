@@ -19,7 +19,9 @@ import pytest
 from ccl.errors import StoppedError, UserError
 from ccl.loading import dump_settings, load_settings
 from ccl.runs import cell_run, grid
-from ccl.runs.grid import Cell, CellState, make_cells, run_grid
+from ccl.runs.cell_run import CellState
+from ccl.runs.cells import Cell, make_cells
+from ccl.runs.grid import run_grid
 
 PYTHON = sys.executable  # which a fixture replaces
 
@@ -372,6 +374,77 @@ def test_children_end_when_the_parent_fails(
     while not told(folder, "stop") and time.monotonic() < deadline:
         time.sleep(0.02)
     assert told(folder, "stop") == [made[0].name]
+
+
+class FakeProcess:
+    """A run that ends at its n-th look with an exit code, having written what a run writes; no process at all."""
+
+    def __init__(self, cell: Cell, folder: Path, num_looks: int, exit_code: int = 0) -> None:
+        self.cell, self.folder, self.num_looks, self.exit_code = cell, folder, num_looks, exit_code
+        self.events: list[str] = []
+
+    def poll(self) -> int | None:
+        self.num_looks -= 1
+        if self.num_looks > 0:
+            return None
+        if self.exit_code == 0:
+            complete(self.cell, self.folder)
+        return self.exit_code
+
+    def terminate(self) -> None:
+        self.events.append("terminate")
+
+    def wait(self) -> int:
+        self.events.append("wait")
+        return 143
+
+
+class FakeStarter:
+    """Starts nothing, and remembers what it was asked for."""
+
+    def __init__(self, made: list[Cell], num_looks: int, exit_codes: Mapping[int, int] | None = None) -> None:
+        self.cells = {cell.name: cell for cell in made}
+        self.num_looks, self.exit_codes = num_looks, exit_codes or {}
+        self.asked: list[tuple[Path, Path, Path, int]] = []
+        self.processes: list[FakeProcess] = []
+
+    def __call__(self, settings_file: Path, folder: Path, log: Path, threads: int) -> FakeProcess:
+        exit_code = self.exit_codes.get(len(self.asked), 0)
+        self.asked.append((settings_file, folder, log, threads))
+        assert load_settings(str(settings_file)).threads == threads  # written before the start
+        self.processes.append(FakeProcess(self.cells[folder.name], folder, self.num_looks, exit_code))
+        return self.processes[-1]
+
+
+def test_a_grid_starts_its_runs_through_what_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "num_cores", lambda: 8)
+    made, folder, spy = cells(4), tmp_path / "grid", Spy()
+    start = FakeStarter(made, num_looks=3, exit_codes={1: 7, 2: -15})
+    outcome = run_grid(made, folder, 2, spy, start)
+    assert [record.folder.name for record in outcome.records] == [made[0].name, made[3].name]
+    # No log was written: the exit code alone is the reason.
+    reasons = {failure.cell.name: failure.reason for failure in outcome.failures}
+    assert reasons == {made[1].name: "exit code 7", made[2].name: "ended by signal 15 (Terminated)"}
+    assert start.asked == [
+        (folder / "cells" / f"{cell.name}.yaml", folder / cell.name, folder / "logs" / f"{cell.name}.txt", 4)
+        for cell in made
+    ]
+    assert max(list(states.values()).count("running") for states in spy.seen) == 2
+    assert [process.events for process in start.processes] == [[]] * 4
+    assert trace(folder) == []  # no child of the usual kind
+
+
+def test_started_runs_are_ended_through_the_same_seam(tmp_path: Path) -> None:
+    made, folder = cells(3), tmp_path / "grid"
+    start = FakeStarter(made, num_looks=10**9)
+
+    def fail(states: Mapping[str, CellState]) -> None:
+        if len(start.processes) == 2:
+            raise BrokenPipeError("nobody reads")
+
+    with pytest.raises(BrokenPipeError):
+        run_grid(made, folder, 2, Spy(fail), start)
+    assert [process.events for process in start.processes] == [["terminate", "wait"]] * 2
 
 
 def test_data_is_fetched_once_and_only_for_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ from rich.console import Console
 from ccl.data import class_incremental
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.report.outcome import make_tables
+from ccl.report.summary import make_tables
 from ccl.report.page import write_page
-from ccl.report.stamps import facts
+from ccl.report.provenance import stamp
 from ccl.runs import run
 from ccl.runs.build import Stream, build_stream
 from ccl.runs.cost import step_sizes
@@ -159,7 +159,7 @@ def test_a_whole_run(kind: str, tmp_path: Path) -> None:
     assert record.protocol["stream"] == kind
     assert [step["num_images"] for step in record.protocol["steps"]] == SIZES[kind]
     assert [row["num_new"] for row in record.rows if row["kind"] == "step"] == SIZES[kind]
-    assert facts(record)["stream"] == kind
+    assert stamp(record)["stream"] == kind
     write_page([record], make_tables([record]), tmp_path / "page.html", kind)
     assert f"data.stream={kind}" in (tmp_path / "page.html").read_text()
 

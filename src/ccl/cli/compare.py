@@ -69,7 +69,7 @@ def _cells(
     for name in wanted:  # a typo is told in a moment; the cells are made after torch, which takes seconds
         load_settings(preset, [*assignments, f"strategy={name}"])
 
-    from ccl.runs.grid import make_cells
+    from ccl.runs.cells import make_cells
 
     return make_cells(
         preset,
@@ -93,7 +93,7 @@ def run_and_tell(
 ) -> bool:
     """Run the grid, write and print the tables of its complete runs, and say what failed; whether nothing did."""
     from ccl.cli.grid_display import make_grid_display
-    from ccl.report.outcome import write_outcome
+    from ccl.report.page import write_outcome
     from ccl.report.tables import to_rich
     from ccl.runs.grid import num_cores, run_grid
 

@@ -28,8 +28,8 @@ def demo(
         name: load_settings("demo", [*assignments, f"strategy={name}", f"seed={seed}"]) for name in dict.fromkeys(names)
     }
 
-    from ccl.report.outcome import make_tables
     from ccl.report.page import write_page
+    from ccl.report.summary import make_tables
     from ccl.report.tables import to_rich
     from ccl.runs import run
     from ccl.runs.display import make_display

@@ -10,7 +10,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ccl.runs.grid import Cell, CellState, Watcher
+from ccl.runs.cell_run import CellState
+from ccl.runs.cells import Cell
+from ccl.runs.grid import Watcher
 
 _MIN_GAIN = 0.01  # of one run: before that much is done, the time left is a guess that nobody should be told
 _OTHER_LINES = 6  # of the terminal beside the table's rows

@@ -25,7 +25,7 @@ def report(
     from rich.console import Console
 
     from ccl.report import read_run
-    from ccl.report.outcome import write_outcome
+    from ccl.report.page import write_outcome
     from ccl.report.tables import to_rich
     from ccl.strategies import STRATEGIES
 

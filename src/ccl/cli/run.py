@@ -51,8 +51,8 @@ def run(
         return
 
     from ccl import ranks, runs  # after the settings: a typo is told in a moment, torch takes seconds
-    from ccl.report.outcome import make_tables
     from ccl.report.page import write_page
+    from ccl.report.summary import make_tables
     from ccl.report.tables import to_rich
     from ccl.runs.build import build_device
     from ccl.runs.display import make_display

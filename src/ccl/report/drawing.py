@@ -1,14 +1,14 @@
-"""How figures are drawn: without pyplot, so that nothing global is opened or changed; looks, names, SVG and PNG."""
+"""How figures are drawn: without pyplot, so that nothing global is opened or changed; looks, names and SVG."""
 
 import hashlib
 import io
 import re
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -20,7 +20,7 @@ from ccl.report.run_groups import Arm
 INK = "#010203"  # stands for the page's text colour; no other colour here is this one
 GREY = "#8a8a8a"
 # Okabe and Ito's colours, safe for colour-blind readers, without their yellow (too pale on white); olive is Tol's.
-# A marker beside each, so that no strategy is told by its colour alone.
+# A marker beside each, so that no strategy is recognised by its colour alone.
 STYLES: dict[str, tuple[str, str]] = {
     "finetuning": ("#d55e00", "o"),
     "simple_rehearsal": ("#e69f00", "s"),
@@ -31,21 +31,20 @@ STYLES: dict[str, tuple[str, str]] = {
     "random_ccl": ("#999933", "X"),
     "upper_bound": (INK, ""),
 }
+# For strategies without a style: far from the colours above and from each other, on light and on dark pages.
+_SPARE_COLOURS = (
+    *("#9600ff", "#b40069", "#695a0f", "#784ba5", "#ff0f69"),
+    *("#006978", "#9678ff", "#c33cc3", "#00b400", "#a53c1e"),
+)
+_SPARE_MARKERS = ("h", "p", "<", ">", "*", "d", "8")
 
 # The arms of one strategy: a line and a shade each, towards white, or towards black where negative. Small steps only,
 # since a page may be light or dark.
 _LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (6, 1.4, 1.2, 1.4)), (0, (1.6, 1.2)))
 _SHADES = (0.0, 0.3, -0.25, 0.15, -0.12)
 
-_INKED = (
-    "text.color",
-    "xtick.color",
-    "ytick.color",
-    "grid.color",
-    "axes.edgecolor",
-    "axes.labelcolor",
-    "axes.titlecolor",
-)
+_INKED = ["text.color", "xtick.color", "ytick.color", "grid.color"]
+_INKED += ["axes.edgecolor", "axes.labelcolor", "axes.titlecolor"]
 _DRAWING: Any = dict.fromkeys(_INKED, INK) | {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -73,11 +72,32 @@ class Look:
     is_hollow: bool
 
 
+def strategy_styles(arms: Sequence[Arm]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each strategy, all different; one without a style gets a spare one."""
+    found: dict[str, tuple[str, str]] = {}
+    for name in sorted({arm.strategy for arm in arms}):
+        free = (style for style in _spare_styles(name) if style not in found.values())
+        found[name] = STYLES.get(name) or next(free, (GREY, "o"))
+    return found
+
+
+def _spare_styles(name: str) -> Iterator[tuple[str, str]]:
+    """Each spare colour once, then again with other markers, from a place that the name sets.
+
+    So a strategy mostly looks the same in every figure, whatever else stands in it.
+    """
+    start = zlib.crc32(name.encode(errors="replace"))
+    for turn in range(len(_SPARE_MARKERS)):
+        for place in range(start, start + len(_SPARE_COLOURS)):
+            place %= len(_SPARE_COLOURS)
+            yield _SPARE_COLOURS[place], _SPARE_MARKERS[(place + turn) % len(_SPARE_MARKERS)]
+
+
 def looks(arms: Sequence[Arm]) -> list[Look]:
     """Colour and marker by strategy; further arms of one strategy differ in line, shade and filling."""
-    found, seen = [], Counter[str]()
+    found, seen, styles = [], Counter[str](), strategy_styles(arms)
     for arm in arms:
-        colour, marker = STYLES.get(arm.strategy, (GREY, "."))
+        colour, marker = styles[arm.strategy]
         variant = seen[arm.strategy]
         seen[arm.strategy] += 1
         # What is learned all at once is one level: never drawn through, so that it isn't taken for a curve.
@@ -107,12 +127,6 @@ def to_svg(figure: Figure, key: str = "") -> str:
     # Several figures stand in one page, where an id may exist once; equal figures differ in their keys.
     own = hashlib.sha256((key + svg).encode(errors="replace")).hexdigest()[:8]
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
-
-
-def to_png(figure: Figure, path: Path) -> None:
-    """For documents: on white, at twice the size of a screen's pixel."""
-    with drawing():
-        figure.savefig(path, format="png", dpi=160, facecolor="white", metadata={"Software": None})
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ccl.evaluation import AccuracyMatrix
 from ccl.report.drawing import GREY, INK, Look, drawing, looks, short
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm
-from ccl.report.statistics import Estimate, estimate
+from ccl.report.run_groups import Arm, records_of
+from ccl.report.statistics import estimate
 from ccl.report.summary import RANDOM_TITLE, random_accuracy
 
 CurveOf = Callable[[AccuracyMatrix], list[float]]
@@ -67,41 +67,33 @@ def colour_scale(arms: Sequence[Arm]) -> Normalize:
     return Normalize(10 * math.floor(min(low, high) / 10), 10 * math.ceil(high / 10))
 
 
-def accuracy_matrices(arms: Sequence[Arm], scale: Normalize | None = None) -> Figure:
-    """The mean accuracy matrix of each arm (all have one) as a heat map, side by side; what isn't known stays blank."""
-    scale = scale or colour_scale(arms)
-    means = [mean_matrix(arm) for arm in arms]
-    titles = [_title(arm.name, words) for arm, (_, words) in zip(arms, means, strict=True)]
+def accuracy_matrix(arm: Arm, scale: Normalize) -> Figure:
+    """The mean accuracy matrix of an arm, which must have one, as a heat map; what isn't known stays blank."""
+    mean, words = mean_matrix(arm)
+    # The arm's name, and of how many seeds it is the mean.
+    title = [*textwrap.wrap(short(arm.name, 2 * _TITLE), _TITLE), *([words] if words else [])]
     # At least as wide as the title needs, in inches.
-    needs = [0.075 * max(map(len, title)) for title in titles]
-    widths = [max(_CELL * len(arm.step_names), need) for arm, need in zip(arms, needs, strict=True)]
-    num_rows = max(len(mean) for mean, _ in means)
-    height = _CELL * 0.75 * num_rows + 0.85 + 0.17 * max(map(len, titles))
-    size = (sum(widths) + 0.25 * len(arms) + 0.95, height)
+    width = max(_CELL * len(arm.step_names), 0.075 * max(map(len, title)))
     with drawing():
-        figure = Figure(figsize=size)
-        grid = figure.subplots(1, len(arms), squeeze=False, width_ratios=widths)
-        colours = matplotlib.colormaps["cividis"].resampled(40)
-        for place, (arm, axes) in enumerate(zip(arms, grid.flat, strict=True)):
-            mean = means[place][0]
-            _heat_map(axes, mean, scale, colours)
-            axes.set_title("\n".join(titles[place]), loc="left")
-            _name_ticks(axes, arm.step_names, first=0)
-            rows = ["random", *(f"after step {number}" for number in range(1, len(mean)))]
-            axes.set_yticks(range(len(rows)), rows if place == 0 else [""] * len(rows))
+        figure = Figure(figsize=(width + 1.2, _CELL * 0.75 * len(mean) + 0.85 + 0.17 * len(title)))
+        axes = figure.subplots()
+        _heat_map(axes, mean, scale, matplotlib.colormaps["cividis"].resampled(40))
+        axes.set_title("\n".join(title), loc="left")
+        _name_ticks(axes, arm.step_names, first=0)
+        axes.set_yticks(range(len(mean)), ["random", *(f"after step {number}" for number in range(1, len(mean)))])
     return figure
 
 
 def accuracy_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
     """The all-class accuracy after each of T steps, mean and standard deviation over seeds."""
-    random = random_accuracy([record for arm in arms for record in arm.records])[1]
+    random = random_accuracy(records_of(arms))[1]
     return _over_stream(arms, num_steps, lambda matrix: matrix.all_class_total.tolist(), random, "all classes")
 
 
 def first_step_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
     """The accuracy on the first step's data after each step: what is forgotten, seen from its beginning."""
     own = [arm for arm in arms if len(arm.step_names) == num_steps]  # another T has another first step
-    random = random_accuracy([record for arm in own for record in arm.records])[0][0]
+    random = random_accuracy(records_of(own))[0][0]
     names = dict.fromkeys(arm.step_names[0] for arm in own)
     on_what = short(next(iter(names))) if len(names) == 1 else "the first step"
     return _over_stream(own, num_steps, lambda matrix: matrix.per_step[:, 0].tolist(), random, on_what)
@@ -159,7 +151,7 @@ def _over_stream(arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random:
 
 def _curve(axes: Axes, name: str, look: Look, curves: NDArray[np.float64], num_bands: int) -> None:
     """The mean of the seeds that reached each step, with a band of one standard deviation to either side."""
-    found = [_estimate(column) for column in curves.T]
+    found = [estimate(column.tolist()) for column in curves.T]
     places = np.arange(1, len(found) + 1)
     mean, std = (np.array([getattr(about, part) for about in found]) for part in ("mean", "std"))
     filling = {"markerfacecolor": "none"} if look.is_hollow else {}
@@ -171,26 +163,16 @@ def _curve(axes: Axes, name: str, look: Look, curves: NDArray[np.float64], num_b
 
 
 def _level(axes: Axes, name: str, look: Look, values: NDArray[np.float64]) -> None:
-    about = _estimate(values)
+    about = estimate(values.tolist())
     axes.axhline(about.mean, color=look.colour, linewidth=1.6, linestyle=look.line, label=name)
     if math.isfinite(about.std):
         axes.axhspan(about.mean - about.std, about.mean + about.std, color=look.colour, alpha=0.1, linewidth=0)
-
-
-def _estimate(values: NDArray[np.float64]) -> Estimate:
-    known = values[np.isfinite(values)]
-    return estimate(known.tolist()) if len(known) else Estimate(math.nan, math.nan, math.nan, math.nan, 0)
 
 
 def _step_names(arms: Sequence[Arm], num_steps: int) -> list[str]:
     """The steps' names where all arms agree, else their numbers."""
     names = {tuple(arm.step_names) for arm in arms if len(arm.step_names) == num_steps}
     return list(names.pop()) if len(names) == 1 else [f"step {number}" for number in range(1, num_steps + 1)]
-
-
-def _title(name: str, words: str) -> list[str]:
-    """Lines above a matrix: its arm's name, of how many seeds it is the mean."""
-    return [*textwrap.wrap(short(name, 2 * _TITLE), _TITLE), *([words] if words else [])]
 
 
 def _heat_map(axes: Axes, values: NDArray[np.float64], scale: Normalize, colours: Colormap) -> None:

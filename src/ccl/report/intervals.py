@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ccl.report.drawing import GREY, INK, STYLES, drawing, short
+from ccl.report.drawing import INK, drawing, short, strategy_styles
 from ccl.report.run_groups import Arm, Measure
 from ccl.report.statistics import Difference, Estimate, estimate
-from ccl.report.summary import Comparison, comparisons
+from ccl.report.summary import comparisons
 from ccl.report.tables import interval
 
 _ROW = 0.36  # inches
@@ -24,37 +24,31 @@ def dots(arms: Sequence[Arm], measure: Measure, label: str) -> Figure | None:
     shown = [(arm, list(found.values())) for arm in arms if (found := arm.values(measure))]
     if not shown:
         return None
+    styles = strategy_styles(arms)
     with drawing():
         figure, axes = _rows([arm for arm, _ in shown], width=2.9)
         for row, (arm, values) in enumerate(shown):
-            about, (colour, marker) = estimate(values), _style(arm)
-            _interval(axes, row, about, colour)
-            axes.plot([about.mean], [row], marker, color=colour, markersize=6, linestyle="none")
+            _point(axes, row, estimate(values), styles[arm.strategy], markersize=6)
             if len(values) > 1:
-                small: Any = {"markersize": 2.8, "linestyle": "none"}
-                axes.plot(values, [row + _BELOW] * len(values), "o", color=colour, markeredgewidth=0, **small)
+                small: Any = {"markersize": 2.8, "linestyle": "none", "markeredgewidth": 0}
+                axes.plot(values, [row + _BELOW] * len(values), "o", color=styles[arm.strategy][0], **small)
         _widen(axes)
         axes.set_xlabel(label)
     return figure
 
 
-def to_finetuning(arms: Sequence[Arm]) -> list[Comparison]:
-    """The comparisons that a forest plot shows."""
-    return [comparison for comparison in comparisons(arms) if comparison.baseline.strategy == "finetuning"]
-
-
-def forest(comparisons: Sequence[Comparison]) -> Figure:
-    """A row per comparison: difference and 95 % interval; filled where a test tells it from none."""
+def forest(arms: Sequence[Arm]) -> Figure | None:
+    """A row per comparison with Finetuning: difference and 95 % interval; filled where a test tells it from zero."""
+    shown = [comparison for comparison in comparisons(arms) if comparison.baseline.strategy == "finetuning"]
+    if not shown:
+        return None
+    styles = strategy_styles(arms)
     with drawing():
-        figure, axes = _rows([comparison.arm for comparison in comparisons], width=4.2)
-        for row, comparison in enumerate(comparisons):
-            about, (colour, marker) = comparison.difference, _style(comparison.arm)
-            is_clear = comparison.words in ("better", "worse")
-            _interval(axes, row, about, colour)
-            filling = colour if is_clear else "none"
-            axes.plot(
-                [about.mean], [row], marker, color=colour, markersize=7, linestyle="none", markerfacecolor=filling
-            )
+        figure, axes = _rows([comparison.arm for comparison in shown], width=4.2)
+        for row, comparison in enumerate(shown):
+            about = comparison.difference
+            filling = {} if comparison.words in ("better", "worse") else {"markerfacecolor": "none"}
+            _point(axes, row, about, styles[comparison.arm.strategy], markersize=7, **filling)
             bounds = interval(about.low, about.high)
             words = f"{about.mean:+z.1f}" + ("" if bounds is None else f"  ({bounds})")
             axes.text(1.03, row, words, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
@@ -84,11 +78,10 @@ def _widen(axes: Axes) -> None:
     axes.set_xlim(min(low, -1.0), max(high, 1.0))
 
 
-def _interval(axes: Axes, row: int, about: Estimate | Difference, colour: str) -> None:
+def _point(axes: Axes, row: int, about: Estimate | Difference, style: tuple[str, str], **look: Any) -> None:
+    """A mean, on its interval where it has one."""
+    colour, marker = style
     if not math.isnan(about.low):
         axes.plot([about.low, about.high], [row, row], "-", color=colour, linewidth=1.6, solid_capstyle="butt")
-
-
-def _style(arm: Arm) -> tuple[str, str]:
-    colour, marker = STYLES.get(arm.strategy, (GREY, "o"))
-    return colour, marker or "o"  # a line elsewhere, a point here
+    # What is a line without markers elsewhere is a point here.
+    axes.plot([about.mean], [row], marker or "o", color=colour, linestyle="none", **look)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ccl.folder import EMBEDDINGS
 from ccl.report.drawing import drawing
-from ccl.report.run_groups import Arm, flat
+from ccl.report.run_groups import Arm
 from ccl.report.statistics import Estimate, estimate
 
 OLD_COLOUR, NEW_COLOUR = "#2b83ba", "#f07818"  # the paper's figure: old data blue, new data orange
@@ -20,7 +20,8 @@ NUM_NEIGHBOURS = 10
 _MOST = 1000  # images of a run that are compared; more are thinned out evenly
 _MOST_DRAWN = 400  # the map says no more with more, and the page grows heavy
 _SIZE = 2.7  # inches
-_WITHOUT, _WITH = "variance_distillation", "ccl"  # strategies that differ in the extra sample queue only
+# Strategies that differ in the extra sample queue only: side by side, as in the paper's figure.
+_PAIR = {"variance_distillation": " (without ESQ)", "ccl": " (with ESQ)"}
 
 
 @dataclass(frozen=True)
@@ -108,33 +109,18 @@ def embedding_maps(arms: Sequence[Arm]) -> tuple[list[Panel], int]:
     if not counts:
         return [], 0
     seed = min(counts, key=lambda one: (-counts[one], one))
+    shown = [arm for arm in arms if seed in clouds[arm.name]]
+    words = _PAIR if _PAIR.keys() <= {arm.strategy for arm in shown} else {}
+    first = [arm for strategy in words for arm in shown if arm.strategy == strategy]
     panels = []
-    for arm, about in _in_pairs([arm for arm in arms if seed in clouds[arm.name]]):
+    for arm in [*first, *(arm for arm in shown if arm.strategy not in words)]:
         cloud, each = clouds[arm.name][seed], [mixing(cloud) for cloud in clouds[arm.name].values()]
         places, share = plane(cloud.rows)
-        panels.append(Panel(arm.name + about, draw(places, cloud.is_new), mixing(cloud), estimate(each), share))
+        name = arm.name + words.get(arm.strategy, "")
+        panels.append(Panel(name, draw(places, cloud.is_new), mixing(cloud), estimate(each), share))
     return panels, seed
 
 
 def _clouds(arm: Arm) -> dict[int, Cloud]:
     found = {record.settings.seed: read_cloud(record.folder) for record in arm.records}
     return {seed: cloud for seed, cloud in found.items() if cloud is not None}
-
-
-def _in_pairs(arms: Sequence[Arm]) -> list[tuple[Arm, str]]:
-    """First those that differ in the extra sample queue only, side by side and with a word of it; then the others."""
-    first: list[tuple[Arm, str]] = []
-    rest = list(arms)
-    for one in arms:
-        other = next((arm for arm in rest if _is_pair(one, arm)), None)
-        if other is not None:  # once each, also where the same was run twice
-            first += [(one, " (without ESQ)"), (other, " (with ESQ)")]
-            rest = [arm for arm in rest if arm is not one and arm is not other]
-    return first + [(arm, "") for arm in rest]
-
-
-def _is_pair(one: Arm, other: Arm) -> bool:
-    """Whether the first lacks only the extra sample queue to be the second."""
-    aside = {"strategy", "seed"}
-    told = [{key: value for key, value in flat(arm.settings).items() if key not in aside} for arm in (one, other)]
-    return (one.strategy, other.strategy) == (_WITHOUT, _WITH) and told[0] == told[1]

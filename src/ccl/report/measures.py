@@ -1,53 +1,52 @@
 """Numbers of one run that tables and figures average over seeds; nan where one doesn't exist."""
 
 import math
+from collections.abc import Callable
 
-from ccl.evaluation import forgetting, forward_transfer
+from torch import Tensor
+
+from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer
 from ccl.report.run_folder import RunRecord
+from ccl.report.run_groups import Measure
 
 
-def all_classes(record: RunRecord) -> float:
-    """The probe over all classes of the stream after the last step, in percent."""
-    return record.final_accuracy
+def _of_matrix(read: Callable[[AccuracyMatrix], Tensor | float]) -> Measure:
+    return lambda record: math.nan if record.accuracy is None else float(read(record.accuracy))
 
 
-def mean_of_steps(record: RunRecord) -> float:
-    """The mean of each step's own probe after the last step, in percent."""
-    return math.nan if record.accuracy is None else float(record.accuracy.per_step[-1].mean())
+# In percent: one probe over all classes of the stream, and each step's own probe, after the last step or its first.
+all_classes = _of_matrix(lambda matrix: matrix.all_class_total[-1])
+mean_of_steps = _of_matrix(lambda matrix: matrix.per_step[-1].mean())
+first_step_after_it = _of_matrix(lambda matrix: matrix.per_step[0, 0])
+first_step_at_the_end = _of_matrix(lambda matrix: matrix.per_step[-1, 0])
 
 
-def first_step_after_it(record: RunRecord) -> float:
-    """The first step's own probe right after that step, in percent."""
-    return math.nan if record.accuracy is None else float(record.accuracy.per_step[0, 0])
-
-
-def first_step_at_the_end(record: RunRecord) -> float:
-    """The first step's own probe after the last step, in percent."""
-    return math.nan if record.accuracy is None else float(record.accuracy.per_step[-1, 0])
-
-
-def forgotten(record: RunRecord) -> float:
+@_of_matrix
+def forgotten(matrix: AccuracyMatrix) -> float:
     """Forgetting in percentage points; needs every row of the matrix, else the last would be taken for the best."""
-    matrix = record.accuracy
-    return math.nan if matrix is None or matrix.per_step.isnan().any() else forgetting(matrix.per_step)
+    return math.nan if matrix.per_step.isnan().any() else forgetting(matrix.per_step)
 
 
-def transferred(record: RunRecord) -> float:
+@_of_matrix
+def transferred(matrix: AccuracyMatrix) -> float:
     """Forward Transfer over the random initialisation in percentage points."""
-    matrix = record.accuracy
-    if matrix is None or matrix.per_step.isnan().any() or matrix.random_per_step.isnan().any():
+    if matrix.per_step.isnan().any() or matrix.random_per_step.isnan().any():
         return math.nan
     return forward_transfer(matrix.per_step, matrix.random_per_step)
 
 
 def training_seconds(record: RunRecord) -> float:
     """Time spent in training epochs."""
-    return record.seconds or math.nan
+    return _seconds(record, "epoch")
 
 
 def probe_seconds(record: RunRecord) -> float:
-    """Time spent in probes, of the rows that tell it."""
-    return sum(float(row.get("seconds", 0.0)) for row in record.rows if row["kind"] == "probe") or math.nan
+    """Time spent in probes."""
+    return _seconds(record, "probe")
+
+
+def _seconds(record: RunRecord, kind: str) -> float:
+    return sum(float(row.get("seconds", 0.0)) for row in record.rows if row["kind"] == kind) or math.nan
 
 
 def peak_megabytes(record: RunRecord) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,17 @@ from matplotlib.figure import Figure
 
 from ccl.folder import put
 from ccl.report import figures, measures
-from ccl.report.costs import costs
-from ccl.report.dossiers import dossiers
 from ccl.report.drawing import to_svg
-from ccl.report.gallery import MOST_IMAGES, gallery, has_memory
 from ccl.report.html import render
-from ccl.report.intervals import dots, forest, to_finetuning
+from ccl.report.intervals import dots, forest
 from ccl.report.maps import embedding_maps
+from ccl.report.provenance import facts_by_arm
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, flat, make_arms
+from ccl.report.run_groups import Arm, flat, has_seeds, make_arms, records_of
+from ccl.report.summary import costs, every_run, make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
-from ccl.report.tables import Table
+from ccl.report.tables import Table, to_csv, to_latex, to_markdown
+from ccl.report.thumbnails import MOST_IMAGES, gallery
 
 # Sections in their order, and what they are called.
 HEADINGS = {
@@ -50,65 +51,79 @@ class Drawing:
     caption: tuple[str, ...] = ()  # lines
 
 
-def write_page(
-    records: Sequence[RunRecord], tables: Sequence[Table], path: Path, title: str, *, introduction: str = ""
-) -> None:
-    """Write the report of runs; a reader never meets half a page. Blank lines part the introduction's paragraphs."""
-    page = _render(records, tables, title, introduction)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    put(path, page)  # a folder's name may hold bytes that are no text
+def write_outcome(
+    records: Sequence[RunRecord], folder: Path, title: str, *, name: str = "report", published: Table | None = None
+) -> list[Table]:
+    """Write name.html, name.md, name.tex, and as CSV the tables and every run with its stamp; returns the tables.
+
+    `published` is what the paper itself reports, to stand beside.
+    """
+    own = make_tables(records)
+    tables = [*own, *([] if published is None else [published])]
+    folder.mkdir(parents=True, exist_ok=True)
+    markdown = "\n".join([f"# {title}\n", *(to_markdown(table) for table in tables)])
+    texts = {f"{name}.md": markdown, f"{name}.tex": "\n".join(map(to_latex, tables))}
+    texts[f"{name}-runs.csv"] = to_csv(every_run(records))
+    for table, kind in zip(own, ("summary", "differences"), strict=False):
+        texts[f"{name}-{kind}.csv"] = to_csv(table)
+    for file, content in texts.items():
+        put(folder / file, content)
+    write_page(records, tables, folder / f"{name}.html", title)
+    return tables
 
 
-def _render(records: Sequence[RunRecord], tables: Sequence[Table], title: str, introduction: str) -> str:
+def write_page(records: Sequence[RunRecord], tables: Sequence[Table], path: Path, title: str) -> None:
+    """Write the report of runs; a reader never meets half a page."""
     arms = make_arms(records)
     maps, seed = _maps(arms)
-    facts, of_arms = dossiers(arms)
+    facts, of_arms = facts_by_arm(arms)
     content: dict[str, Any] = {
+        **dict.fromkeys(HEADINGS, ()),
         "summary": tables,
         **_streams(arms),
-        "losses": _drawings((run_name(arm, arm.records[0]), figures.losses(arm.records[0])) for arm in arms),
+        "losses": _drawings((_run_name(arm, arm.records[0]), figures.losses(arm.records[0])) for arm in arms),
         "memory": _memories(arms),
         "map": maps,
-        "costs": [costs(arms)],
+        "costs": costs(arms),
         "protocol": of_arms,
     }
-    return render(
+    page = render(
         "ccl.report",
         "page.html.j2",
         title=title,
         headline=_headline(arms),
-        paragraphs=[part for part in introduction.split("\n\n") if part.strip()],
         settings_line=_settings_line(records),
         headings=HEADINGS,
         content=content,
         map_seed=seed,
         num_unmapped=len(arms) - len(maps),
         facts=facts,
-        has_seeds=any(len(arm.records) > 1 for arm in arms),
+        has_seeds=has_seeds(arms),
         has_upper_bound=any(arm.is_all_at_once for arm in arms),
     )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    put(path, page)
 
 
 def _streams(arms: Sequence[Arm]) -> dict[str, list[Drawing]]:
-    """What was probed, as drawings by section; none where nothing was."""
+    """What was probed, as drawings by section; {} where nothing was."""
     probed = [arm for arm in arms if figures.matrices_of(arm)]
     if not probed:
-        none = ("matrices", "accuracy", "first-step", "against", "forgetting", "differences")
-        return {section: [] for section in none}
+        return {}
     scale = figures.colour_scale(probed)
     groups = figures.of_equal_steps(probed)
     names = {count: "" if len(groups) == 1 else f"T = {count}" for count in groups}
     lost = dots(probed, measures.forgotten, "Forgetting (points, lower is better)")
     gained = dots(probed, measures.transferred, "Forward Transfer (points, higher is better)")
     axis = varied_number(probed)
-    compared = to_finetuning(arms) if any(len(arm.records) > 1 for arm in arms) else []
+    compared = forest(arms) if has_seeds(arms) else None
     return {
-        "matrices": _drawings((arm.name, figures.accuracy_matrices([arm], scale)) for arm in probed),
+        "matrices": _drawings((arm.name, figures.accuracy_matrix(arm, scale)) for arm in probed),
         "accuracy": _drawings((names[n], figures.accuracy_over_stream(group, n)) for n, group in groups.items()),
         "first-step": _drawings((names[n], figures.first_step_over_stream(group, n)) for n, group in groups.items()),
         "against": _drawings([("", accuracy_against(probed, axis))] if axis else []),
         "forgetting": _drawings(("", figure) for figure in (lost, gained) if figure is not None),
-        "differences": _drawings([("", forest(compared))] if compared else []),
+        "differences": _drawings([("", compared)] if compared else []),
     }
 
 
@@ -126,14 +141,12 @@ def _drawing(name: str, figure: Figure | None, key: str, caption: tuple[str, ...
 
 def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
     """The kept images of each arm's first seed that has some."""
-    found = [(arm, record) for arm in arms if (record := _with_memory(arm)) is not None]
-    most = min(MOST_IMAGES, _MOST_IMAGES_OF_ALL // max(1, len(found)))
-    shown = [{"name": run_name(arm, record), "groups": gallery(record.folder, most)} for arm, record in found]
-    return [memory for memory in shown if memory["groups"]]
-
-
-def _with_memory(arm: Arm) -> RunRecord | None:
-    return next((record for record in arm.records if has_memory(record.folder)), None)
+    most = max(2, min(MOST_IMAGES, _MOST_IMAGES_OF_ALL // len(arms)))
+    found: list[dict[str, Any]] = []
+    for arm in arms:
+        every = ({"name": _run_name(arm, one), "groups": gallery(one.folder, most)} for one in arm.records)
+        found += islice((memory for memory in every if memory["groups"]), 1)
+    return found
 
 
 def _maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:
@@ -148,14 +161,14 @@ def _maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:
     return drawings, seed
 
 
-def run_name(arm: Arm, record: RunRecord) -> str:
+def _run_name(arm: Arm, record: RunRecord) -> str:
     """What a single run is called: its arm, and its seed where the arm has several."""
     return f"{arm.name}, seed {record.settings.seed}" if len(arm.records) > 1 else arm.name
 
 
 def _headline(arms: Sequence[Arm]) -> str:
     """What was run, in a sentence."""
-    records = [record for arm in arms for record in arm.records]
+    records = records_of(arms)
     streams = list(dict.fromkeys(tuple(record.step_names) for record in records))
     names = streams[0]
     stream = " → ".join(names) if len(names) <= 12 else f"{names[0]} → … → {names[-1]}"

@@ -11,6 +11,10 @@ def _table(title: str, columns: tuple[str, ...], rows: tuple[tuple[str, ...], ..
     return Table(f"The paper: {title}", columns, rows, _SCALE.format(scale))
 
 
+def _in_words(title: str, finding: str, where: str = "CIFAR-100", scale: str = _CIFAR) -> Table:
+    return _table(f"{title}, in words", ("Finding", "where"), ((finding, where),), scale)
+
+
 TABLE_1 = _table(
     "Table 1, all classes (%)",
     ("Strategy", "CIFAR-100, T = 5", "CIFAR-100, T = 10", "ImageNet-Sub, T = 5", "T = 10", "ImageNet-Full, T = 10"),
@@ -57,27 +61,21 @@ TRANSFER = _table(
     ),
     _IMAGENET,
 )
-CLUSTERS = _table(
-    "accuracy against the number of clusters K, in words",
-    ("Finding", "where"),
-    (("flat for K from 5 to 15 where the truth is 10; worse far away", "ImageNet-Sub, T = 10"),),
+CLUSTERS = _in_words(
+    "accuracy against the number of clusters K",
+    "flat for K from 5 to 15 where the truth is 10; worse far away",
+    "ImageNet-Sub, T = 10",
     _IMAGENET,
 )
-OBJECTIVES = _table(
-    "other objectives, in words",
-    ("Finding", "where"),
-    (("CCL improves SimCLR and InsDisc as it improves MoCoV2 (a figure without printed numbers)", "CIFAR-100"),),
-    _CIFAR,
+OBJECTIVES = _in_words(
+    "other objectives",
+    "CCL improves SimCLR and InsDisc as it improves MoCoV2 (a figure without printed numbers)",
 )
-FIGURE_1A = _table(
-    "Figure 1a, in words",
-    ("Finding", "where"),
-    (("several contrastive objectives lose accuracy when the data is streamed (no printed numbers)", "CIFAR-100"),),
-    _CIFAR,
+FIGURE_1A = _in_words(
+    "Figure 1a",
+    "several contrastive objectives lose accuracy when the data is streamed (no printed numbers)",
 )
-FIGURE_1B = _table(
-    "Figure 1b, in words",
-    ("Finding", "where"),
-    (("MoCoV2 loses more the more steps the stream has, from 2 to 10 (no printed numbers)", "CIFAR-100"),),
-    _CIFAR,
+FIGURE_1B = _in_words(
+    "Figure 1b",
+    "MoCoV2 loses more the more steps the stream has, from 2 to 10 (no printed numbers)",
 )

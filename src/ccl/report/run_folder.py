@@ -1,7 +1,6 @@
 """A run folder's small files: settings, protocol, status, metric rows and accuracies, written and read in one place."""
 
 import json
-import math
 import os
 import socket
 import time
@@ -162,16 +161,6 @@ class RunRecord:
     @property
     def step_names(self) -> list[str]:
         return [str(step["name"]) for step in self.protocol["steps"]]
-
-    @property
-    def final_accuracy(self) -> float:
-        """The all-class probe after the last step; nan before."""
-        return math.nan if self.accuracy is None else float(self.accuracy.all_class_total[-1])
-
-    @property
-    def seconds(self) -> float:
-        """Time spent in training epochs."""
-        return sum(float(row["seconds"]) for row in self.rows if row["kind"] == "epoch")
 
 
 def read_run(folder: Path) -> RunRecord:

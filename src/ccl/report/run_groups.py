@@ -7,6 +7,7 @@ from typing import Any
 
 from ccl.errors import UserError
 from ccl.report.run_folder import RunRecord
+from ccl.report.statistics import Estimate, estimate
 from ccl.settings import Settings
 from ccl.strategies import TITLES, matters
 
@@ -15,7 +16,7 @@ Measure = Callable[[RunRecord], float]  # nan where it doesn't exist
 # Where things lie and how they are saved, watched and spread over cores: not part of what was measured.
 # Threads change bits, not the experiment.
 _ASIDE = frozenset({"data.root", "data.download", "data.workers", "threads", "device", "trackers"})
-OBJECTIVES = {"moco_v2": "MoCoV2", "simclr": "SimCLR", "insdisc": "InsDisc"}
+_OBJECTIVE_TITLES = {"moco_v2": "MoCoV2", "simclr": "SimCLR", "insdisc": "InsDisc"}
 _IN_THE_NAME = frozenset({"strategy", "objective", "steps", "seed"})
 
 
@@ -47,6 +48,37 @@ class Arm:
         """What was measured, by seed; seeds without a number are left out."""
         found = {record.settings.seed: measure(record) for record in self.records}
         return {seed: value for seed, value in found.items() if not math.isnan(value)}
+
+    def estimate(self, measure: Measure) -> Estimate | None:
+        """The mean over seeds; None where no seed has the number."""
+        found = list(self.values(measure).values())
+        return estimate(found) if found else None
+
+
+def records_of(arms: Sequence[Arm]) -> list[RunRecord]:
+    """All runs, arm by arm."""
+    return [record for arm in arms for record in arm.records]
+
+
+def has_seeds(arms: Sequence[Arm]) -> bool:
+    """Whether any arm has more than one."""
+    return any(len(arm.records) > 1 for arm in arms)
+
+
+def strategy_title(name: str) -> str:
+    """What a strategy is called in tables and figures."""
+    return TITLES.get(name) or _readable(name)
+
+
+def objective_title(name: str) -> str:
+    """What an objective is called in tables and figures."""
+    return _OBJECTIVE_TITLES.get(name) or _readable(name)
+
+
+def _readable(identifier: str) -> str:
+    """ "my_method" as "My Method"; what is not an identifier stays as it is."""
+    words = identifier.split("_") if identifier.isidentifier() else []
+    return " ".join(word[:1].upper() + word[1:] for word in words if word) or identifier
 
 
 def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
@@ -87,9 +119,9 @@ def flat(settings: Settings) -> dict[str, Any]:
 def _name(record: RunRecord, varied: Sequence[str]) -> str:
     """The strategy's title and what is varied: its objective, number of steps and other settings."""
     settings, values = record.settings, flat(record.settings)
-    parts = [TITLES.get(settings.strategy, settings.strategy)]
+    parts = [strategy_title(settings.strategy)]
     if "objective" in varied:
-        parts.append(OBJECTIVES.get(settings.objective, settings.objective))
+        parts.append(objective_title(settings.objective))
     if "steps" in varied and not record.protocol.get("all_at_once"):
         parts.append(f"T = {len(record.step_names)}")
     told = [

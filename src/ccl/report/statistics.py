@@ -12,7 +12,7 @@ NOT_DISTINGUISHABLE = "not distinguishable"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds; std and interval are nan for a single one."""
+    """A mean over seeds; std and interval are nan for fewer than two, the mean for none."""
 
     mean: float
     std: float  # of a sample, n - 1 below
@@ -42,28 +42,28 @@ class Share:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean, standard deviation and 95 % interval of at least one value."""
+    """Mean, standard deviation and 95 % interval of the values that are numbers."""
     sample = np.asarray(values, dtype=np.float64)
-    mean, num = float(sample.mean()), len(sample)
-    if num == 1:
-        return Estimate(mean, math.nan, math.nan, math.nan, 1)
-    std = float(sample.std(ddof=1))
+    sample = sample[np.isfinite(sample)]
+    num = len(sample)
+    if num < 2:
+        return Estimate(float(sample[0]) if num else math.nan, math.nan, math.nan, math.nan, num)
+    mean, std = float(sample.mean()), float(sample.std(ddof=1))
     half = _quantile(num - 1) * std / math.sqrt(num)
     return Estimate(mean, std, mean - half, mean + half, num)
 
 
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     """First minus second, seed by seed; the caller puts equal seeds at equal places."""
-    both = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    about = estimate(both.tolist())
+    about = estimate(np.subtract(first, second).tolist())
     if about.num == 1:
-        return Difference(about.mean, math.nan, math.nan, math.nan, 1)
-    if about.std == 0:  # every seed says exactly the same
-        p_value = 1.0 if about.mean == 0 else 0.0
+        p_value = math.nan
+    elif about.std <= 1e-12 * abs(about.mean):  # every seed says the same, but for rounding: scipy has no p-value
+        p_value = float(about.mean == 0)
     else:
-        from scipy.stats import t as student
+        from scipy.stats import ttest_rel
 
-        p_value = float(2 * student.sf(abs(about.mean) * math.sqrt(about.num) / about.std, about.num - 1))
+        p_value = float(ttest_rel(first, second).pvalue)
     return Difference(about.mean, about.low, about.high, p_value, about.num)
 
 

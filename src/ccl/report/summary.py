@@ -1,4 +1,4 @@
-"""What a comparison says: each arm's numbers, its paired differences to the baselines, and every run with its stamp."""
+"""Runs as tables: each arm's numbers and costs, its paired differences to the baselines, every run with its stamp."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,10 +7,10 @@ from statistics import fmean
 from typing import TypeVar
 
 from ccl.report import measures
+from ccl.report.provenance import protocol_note, stamp
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, Measure
-from ccl.report.stamps import facts, note
-from ccl.report.statistics import Difference, Share, estimate, gap_share, holm, paired_difference, verdict
+from ccl.report.run_groups import Arm, Measure, has_seeds, make_arms, records_of
+from ccl.report.statistics import Difference, Share, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval
 
 RANDOM_TITLE = "Random initialisation"
@@ -23,23 +23,50 @@ MEASURES: dict[str, Measure] = {
     "Forward Transfer ↑": measures.transferred,
     "Training (s)": measures.training_seconds,
 }
+COSTS: dict[str, Measure] = {
+    "Training (s)": measures.training_seconds,
+    "Probes (s)": measures.probe_seconds,
+    "Peak memory (MB)": measures.peak_megabytes,
+    "On disk (MB)": measures.folder_megabytes,
+}
 Found = TypeVar("Found")
 _SPARE = ("Training (s)", "Mean of steps (%)", "First step, after it (%)", "Forward Transfer ↑", "Seeds")
 BASELINES = ("finetuning", "simple_rehearsal")
+# Each test makes the others weaker: Finetuning against Simple Rehearsal is the reverse of a test that is made.
+_UNTESTED = {("finetuning", "simple_rehearsal"), ("upper_bound", "simple_rehearsal")}
+
+
+def make_tables(records: Sequence[RunRecord]) -> list[Table]:
+    """What there is to say of these runs: the summary, and tests where several seeds allow them."""
+    arms = make_arms(records)
+    tested = differences(arms)
+    return [summary(arms), *([tested] if tested.rows and has_seeds(arms) else [])]
 
 
 def summary(arms: Sequence[Arm]) -> Table:
     """A row for the random initialisation and one per arm; accuracies in percent, differences in percentage points."""
-    has_seeds = any(len(arm.records) > 1 for arm in arms)
-    columns = ["Strategy", *(["Seeds"] if has_seeds else []), *MEASURES]
-    rows: list[list[Cell]] = [[*_random_row(arms, has_seeds)]]
+    seeds = ("Seeds",) if has_seeds(arms) else ()
+    rows: list[tuple[Cell, ...]] = [_random_row(arms)]
     for arm in arms:
-        numbers = [arm.values(measure) for measure in MEASURES.values()]
-        seeds = [_seeds(arm)] if has_seeds else []
-        rows.append([arm.name, *seeds, *(estimate(list(found.values())) if found else None for found in numbers)])
-    spread = "; mean ± standard deviation over seeds" if has_seeds else ""
-    title = f"Accuracy of a linear probe after the last step{spread}"
-    return Table(title, tuple(columns), tuple(tuple(row) for row in rows), note(arms), _SPARE)
+        rows.append((arm.name, *(_seeds(arm) for _ in seeds), *map(arm.estimate, MEASURES.values())))
+    title = f"Accuracy of a linear probe after the last step{_spread(arms)}"
+    return Table(title, ("Strategy", *seeds, *MEASURES), tuple(rows), protocol_note(arms), _SPARE)
+
+
+def costs(arms: Sequence[Arm]) -> Table:
+    """What runs cost: time, memory and room on disk; a row per arm."""
+    stamps = [stamp(record) for record in records_of(arms)]
+    devices = dict.fromkeys(f"{one['device'] or 'unknown'}, threads: {one['threads'] or 'unknown'}" for one in stamps)
+    note = (
+        f"Measured on: {'; '.join(devices)}. Times of one machine under one load can be compared, others can't. "
+        "Peak memory: of the whole process, with Python and torch. On disk: checkpoints, weights and kept images too."
+    )
+    rows = tuple((arm.name, *map(arm.estimate, COSTS.values())) for arm in arms)
+    return Table(f"Per run{_spread(arms)}", ("Strategy", *COSTS), rows, note)
+
+
+def _spread(arms: Sequence[Arm]) -> str:
+    return "; mean ± standard deviation over seeds" if has_seeds(arms) else ""
 
 
 @dataclass(frozen=True)
@@ -57,31 +84,31 @@ class Comparison:
         return verdict(self.difference, self.p_value)
 
 
-def comparisons(arms: Sequence[Arm], measure: Measure = measures.all_classes) -> list[Comparison]:
-    """Each arm against Finetuning, and those with a memory against Simple Rehearsal."""
+def comparisons(arms: Sequence[Arm]) -> list[Comparison]:
+    """Each arm against Finetuning, and those with a memory against Simple Rehearsal, on all classes."""
     pairs = [
         (arm, baseline)
         for strategy in BASELINES
         for arm in arms
         for baseline in _partners(arm, arms, strategy)
-        if _is_worth_testing(arm, baseline)
+        if (arm.strategy, strategy) not in _UNTESTED
     ]
-    paired = [(pair, _over_equal_seeds(paired_difference, pair, measure)) for pair in pairs]
+    paired = [(pair, _over_equal_seeds(paired_difference, pair)) for pair in pairs]
     found = [(pair, difference) for pair, difference in paired if difference is not None]
     corrected = holm([difference.p_value for _, difference in found])
     return [
-        Comparison(arm, baseline, difference, p_value, _share(arm, baseline, arms, measure))
+        Comparison(arm, baseline, difference, p_value, _share(arm, baseline, arms))
         for ((arm, baseline), difference), p_value in zip(found, corrected, strict=True)
     ]
 
 
-def differences(arms: Sequence[Arm], measure: Measure = measures.all_classes, what: str = "all classes") -> Table:
+def differences(arms: Sequence[Arm]) -> Table:
     """The comparisons as a table: tested, in words, and with the share of the gap that an arm closes."""
     columns = ("Strategy", "against", "Seeds", "Points", "95 % interval", "p", "In words", "Gap closed", "interval")
     return Table(
-        f"Paired differences over equal seeds, {what}, in percentage points",
+        "Paired differences over equal seeds, all classes, in percentage points",
         columns,
-        tuple(_row(comparison) for comparison in comparisons(arms, measure)),
+        tuple(_row(comparison) for comparison in comparisons(arms)),
         "Paired t-tests, p corrected for their number by Holm's method; a difference counts below 0.05. Gap closed: "
         "the share of the way from Finetuning to Upper Bound, ratio of means, with Fieller's 95 % interval (none "
         "where the gap itself is not distinguishable from zero).",
@@ -90,7 +117,7 @@ def differences(arms: Sequence[Arm], measure: Measure = measures.all_classes, wh
 
 
 def _row(comparison: Comparison) -> tuple[Cell, ...]:
-    difference, share = comparison.difference, comparison.share
+    difference, p_value, share = comparison.difference, comparison.p_value, comparison.share
     bounds = None if share is None else interval(100 * share.low, 100 * share.high, 0)
     return (
         comparison.arm.name,
@@ -98,7 +125,7 @@ def _row(comparison: Comparison) -> tuple[Cell, ...]:
         str(difference.num),
         f"{difference.mean:+z.1f}",
         interval(difference.low, difference.high),
-        None if math.isnan(comparison.p_value) else _p(comparison.p_value),
+        None if math.isnan(p_value) else "< 0.001" if p_value < 0.001 else f"{p_value:.3f}",
         comparison.words,
         None if share is None else f"{100 * share.value:z.0f} %",
         None if bounds is None else f"{bounds} %",
@@ -107,13 +134,13 @@ def _row(comparison: Comparison) -> tuple[Cell, ...]:
 
 def every_run(records: Sequence[RunRecord]) -> Table:
     """One row per run: its numbers, and the stamp they must be read with."""
-    stamps = [facts(record) for record in records]
+    stamps = [stamp(record) for record in records]
     columns = ("strategy", "objective", *MEASURES, "peak memory (MB)", *stamps[0])
     rows = []
-    for record, stamp in zip(records, stamps, strict=True):
+    for record, own in zip(records, stamps, strict=True):
         numbers = [measure(record) for measure in (*MEASURES.values(), measures.peak_megabytes)]
         known = [None if math.isnan(number) else number for number in numbers]
-        rows.append((record.settings.strategy, record.settings.objective, *known, *stamp.values()))
+        rows.append((record.settings.strategy, record.settings.objective, *known, *own.values()))
     return Table("Every run", columns, tuple(rows), "")
 
 
@@ -136,13 +163,13 @@ def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float, i
     return per_step, total, len(measured)
 
 
-def _random_row(arms: Sequence[Arm], has_seeds: bool) -> list[Cell]:
-    per_step, total, num_measured = random_accuracy([record for arm in arms for record in arm.records])
+def _random_row(arms: Sequence[Arm]) -> tuple[Cell, ...]:
+    per_step, total, num_measured = random_accuracy(records_of(arms))
     name = RANDOM_TITLE + (f" (mean of {num_measured})" if num_measured > 1 else "")
     # It never learns, so its accuracy on the first step's data is the same at any time.
     numbers = (total, fmean(per_step), per_step[0], per_step[0])
-    known: list[Cell] = [None if math.isnan(number) else number for number in numbers]
-    return [name, *([None] if has_seeds else []), *known, None, None, None]
+    known = [None if math.isnan(number) else number for number in numbers]
+    return (name, *([None] if has_seeds(arms) else []), *known, None, None, None)
 
 
 def _seeds(arm: Arm) -> str:
@@ -166,25 +193,16 @@ def _partners(arm: Arm, arms: Sequence[Arm], strategy: str) -> list[Arm]:
     return found if arm.is_all_at_once else found[:1]
 
 
-def _is_worth_testing(arm: Arm, baseline: Arm) -> bool:
-    """Each test makes the others weaker: Finetuning against Simple Rehearsal is the reverse of a test that is made."""
-    return not (baseline.strategy == "simple_rehearsal" and arm.strategy in ("finetuning", "upper_bound"))
-
-
-def _over_equal_seeds(compute: Callable[..., Found], arms: Sequence[Arm], measure: Measure) -> Found | None:
-    """A function of the arms' values at the seeds that all of them have; None where they share none."""
-    values = [arm.values(measure) for arm in arms]
+def _over_equal_seeds(compute: Callable[..., Found], arms: Sequence[Arm]) -> Found | None:
+    """A function of the arms' accuracies at the seeds that all of them have; None where they share none."""
+    values = [arm.values(measures.all_classes) for arm in arms]
     common = sorted(set.intersection(*(set(found) for found in values)))
     return compute(*([found[seed] for seed in common] for found in values)) if common else None
 
 
-def _share(arm: Arm, baseline: Arm, arms: Sequence[Arm], measure: Measure) -> Share | None:
+def _share(arm: Arm, baseline: Arm, arms: Sequence[Arm]) -> Share | None:
     tops = _partners(arm, arms, "upper_bound")
     if baseline.strategy != "finetuning" or not tops or arm.is_all_at_once:
         return None
-    share = _over_equal_seeds(gap_share, [baseline, arm, tops[0]], measure)
+    share = _over_equal_seeds(gap_share, [baseline, arm, tops[0]])
     return None if share is None or math.isnan(share.value) else share
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"

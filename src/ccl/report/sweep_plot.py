@@ -9,9 +9,9 @@ from matplotlib.ticker import NullFormatter, NullLocator
 
 from ccl.report import measures
 from ccl.report.drawing import drawing, looks
-from ccl.report.run_groups import OBJECTIVES, Arm, flat, varied_settings
-from ccl.report.statistics import Estimate, estimate
-from ccl.strategies import TITLES, matters
+from ccl.report.run_groups import Arm, flat, objective_title, records_of, strategy_title, varied_settings
+from ccl.report.statistics import Estimate
+from ccl.strategies import matters
 
 _FEWEST = 3  # values that make an axis
 _TITLES = {"steps": "number of steps T", "memory.clusters": "number of clusters K"}
@@ -19,8 +19,7 @@ _TITLES = {"steps": "number of steps T", "memory.clusters": "number of clusters 
 
 def varied_number(arms: Sequence[Arm]) -> str | None:
     """The setting an axis can show: the only one varied beside strategy and objective, with at least three numbers."""
-    records = [record for arm in arms for record in arm.records]
-    names = [name for name in varied_settings(records) if name not in ("strategy", "objective", "seed")]
+    names = [name for name in varied_settings(records_of(arms)) if name not in ("strategy", "objective", "seed")]
     if len(names) != 1:
         return None
     values = {_value(arm, names[0]) for arm in arms}
@@ -30,17 +29,19 @@ def varied_number(arms: Sequence[Arm]) -> str | None:
 def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
     """A line per strategy and objective, with 95 % intervals; arms that don't depend on the number as levels."""
     curves: dict[tuple[str, str], list[tuple[float, Estimate]]] = {}
+    firsts: dict[tuple[str, str], Arm] = {}
     for arm in arms:
-        value, found = _value(arm, name), list(arm.values(measures.all_classes).values())
-        if found:
+        value, about = _value(arm, name), arm.estimate(measures.all_classes)
+        if about is not None:
             key: tuple[str, str] = (arm.strategy, arm.settings.objective)
-            curves.setdefault(key, []).append((math.nan if value is None else value, estimate(found)))
-    firsts = [next(arm for arm in arms if (arm.strategy, arm.settings.objective) == key) for key in curves]
+            curves.setdefault(key, []).append((math.nan if value is None else value, about))
+            firsts.setdefault(key, arm)
+    has_objectives = len({objective for _, objective in curves}) > 1
     with drawing():
         figure = Figure(figsize=(6.4, 3.4))
         axes = figure.subplots()
-        for (key, points), look in zip(curves.items(), looks(firsts), strict=True):
-            label = TITLES.get(key[0], key[0]) + (f", {OBJECTIVES[key[1]]}" if len({k[1] for k in curves}) > 1 else "")
+        for ((strategy, objective), points), look in zip(curves.items(), looks([*firsts.values()]), strict=True):
+            label = strategy_title(strategy) + (f", {objective_title(objective)}" if has_objectives else "")
             style: Any = {"color": look.colour, "linewidth": 1.6, "label": label}
             if len(points) == 1:
                 axes.axhline(points[0][1].mean, linestyle="--", **style)

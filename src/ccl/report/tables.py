@@ -4,7 +4,6 @@ import csv
 import html
 import io
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,27 +52,23 @@ def to_markdown(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Header and rows only, for programs: an estimate takes a column each for mean, std, interval and seeds."""
-    spread = [any(isinstance(row[place], Estimate) for row in table.rows) for place in range(len(table.columns))]
-    header: list[str] = []
-    for column, is_spread in zip(table.columns, spread, strict=True):
-        header += [column, *(f"{column}, {part}" for part in _PARTS)] if is_spread else [column]
+    has_spread = [any(isinstance(row[place], Estimate) for row in table.rows) for place in range(len(table.columns))]
+    counts = [len(_PARTS) if spread else 1 for spread in has_spread]
+    lines = [[[column + part for part in _PARTS] for column in table.columns]]
+    lines += [[_fields(cell) for cell in row] for row in table.rows]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
-    for row in table.rows:
-        fields: list[str] = []
-        for cell, is_spread in zip(row, spread, strict=True):
-            fields += _estimate_fields(cell) if is_spread else ["" if cell is None else text(cell)]
-        writer.writerow(fields)
+    for line in lines:
+        writer.writerow([field for fields, num in zip(line, counts, strict=True) for field in fields[:num]])
     return file.getvalue()
 
 
-_PARTS = ("std", "low", "high", "seeds")
+_PARTS = ("", ", std", ", low", ", high", ", seeds")
 
 
-def _estimate_fields(cell: Cell) -> list[str]:
+def _fields(cell: Cell) -> list[str]:
     if not isinstance(cell, Estimate):
-        return ["" if cell is None else text(cell), *[""] * len(_PARTS)]
+        return ["" if cell is None else text(cell), *[""] * (len(_PARTS) - 1)]
     numbers = (cell.mean, cell.std, cell.low, cell.high)
     return [*("" if math.isnan(number) else f"{number:.3f}" for number in numbers), str(cell.num)]
 
@@ -83,43 +78,21 @@ def to_latex(table: Table) -> str:
     lines = [[_latex(column) for column in table.columns]]
     lines += [[_latex(text(cell)) for cell in row] for row in table.rows]
     head, *body = [" & ".join(line) + r" \\" for line in lines]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
-            r"\toprule",
-            head,
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            rf"\caption{{{_latex(table.title)}. {_latex(table.note)}}}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    top = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}", r"\toprule"]
+    caption = rf"\caption{{{_latex(table.title)}. {_latex(table.note)}}}"
+    return "\n".join([*top, head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", caption, r"\end{table}", ""])
 
 
-_LATEX = {sign: rf"\{sign}" for sign in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-    "−": r"$-$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "÷": r"$\div$",
-    "–": "--",
-    "’": "'",
-}
+_LATEX = str.maketrans(
+    {sign: rf"\{sign}" for sign in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "’": "'"}
+    | {"±": r"$\pm$", "−": "$-$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "÷": r"$\div$"}
+)
 
 
 def _latex(plain: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in " ".join(plain.split()))
+    return " ".join(plain.split()).translate(_LATEX)
 
 
 def to_rich(table: Table, width: int = 80) -> "RichTable":
@@ -156,16 +129,10 @@ def _fitting(table: Table, width: int) -> list[int]:
 
 def _width(table: Table, place: int) -> int:
     """A number's column is as wide as its longest word, so that the table fits into 80 columns."""
-    return max(_longest_word([table.columns[place]]), max((_widest(row[place]) for row in table.rows), default=0))
-
-
-def _widest(cell: Cell) -> int:
-    """An estimate stays on one line; words may be broken between."""
-    return len(text(cell)) if isinstance(cell, Estimate) else _longest_word([text(cell)])
-
-
-def _longest_word(cells: Sequence[str]) -> int:
-    return max((len(word) for cell in cells for word in cell.split()), default=0)
+    cells = [table.columns[place], *(row[place] for row in table.rows)]
+    # An estimate stays on one line; words may be broken between.
+    parts = [[text(cell)] if isinstance(cell, Estimate) else text(cell).split() for cell in cells]
+    return max((len(part) for of_cell in parts for part in of_cell), default=0)
 
 
 def _markdown(plain: str) -> str:

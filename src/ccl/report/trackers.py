@@ -25,16 +25,6 @@ _NEEDS = {
 }
 
 
-class Tracker(Protocol):
-    """What is told every row of metrics.jsonl, in order and from the first; never raises an Exception."""
-
-    def row(self, kind: str, values: Mapping[str, Any]) -> None: ...
-
-    def close(self, state: str = "complete") -> None:
-        """The run is over: complete, stopped or failed."""
-        ...
-
-
 class _Adapter(Protocol):
     """One package; row `number` of the run was written after `epoch` epochs of the whole stream."""
 
@@ -45,12 +35,12 @@ class _Adapter(Protocol):
 
 def make_trackers(
     names: Iterable[str], folder: Path, settings: Mapping[str, Any], title: str, note: Callable[[str], None]
-) -> list[Tracker]:
+) -> "list[Tracker]":
     """A tracker for each name, which opens at its first row; raises UserError where a package is missing."""
     wanted = list(dict.fromkeys(names))
     for name in wanted:
         _refuse_missing(name)
-    return [_Guarded(name, partial(_ADAPTERS[name], folder, settings, title), note) for name in wanted]
+    return [Tracker(name, partial(_ADAPTERS[name], folder, settings, title), note) for name in wanted]
 
 
 def _refuse_missing(name: str) -> None:
@@ -63,8 +53,11 @@ def _refuse_missing(name: str) -> None:
         ) from error
 
 
-class _Guarded:
-    """Opens an adapter when there is something to show, and goes on without it once it has failed."""
+class Tracker:
+    """Shows one package every row of metrics.jsonl, in order and from the first; never raises an Exception.
+
+    It opens its adapter when there is something to show, and leaves it alone once it has failed.
+    """
 
     def __init__(self, name: str, open_adapter: Callable[[], _Adapter], note: Callable[[str], None]) -> None:
         self._name, self._open, self._note = name, open_adapter, note
@@ -82,6 +75,7 @@ class _Guarded:
             self._try(lambda: self._opened().log(number, self._num_epochs, points))
 
     def close(self, state: str = "complete") -> None:
+        """The run is over: complete, stopped or failed."""
         adapter = self._adapter
         if adapter is not None and not self._has_failed:
             self._try(lambda: adapter.close(state))

@@ -1,4 +1,4 @@
-"""One cell of a grid as its parent sees it: a child process, a run that goes on elsewhere, or a finished folder."""
+"""One cell of a grid as its parent sees it: a run that it started, one that runs elsewhere, or a finished folder."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
@@ -17,14 +17,15 @@ from ccl.errors import UserError
 from ccl.folder import METRICS, PROTOCOL, SETTINGS, is_finished, read_status
 from ccl.loading import dump_settings, load_settings
 from ccl.report import RunRecord, read_run
+from ccl.report.measures import all_classes
 from ccl.runs.cells import Cell
 from ccl.runs.folder_lock import LOCK
 
-CELLS, LOGS = "cells", "logs"  # folders beside the cells' own: the settings and the output of each child
+CELLS, LOGS = "cells", "logs"  # folders beside the cells' own: the settings and the output of each
 _USER_ERROR = 2  # the exit code of a refusal
 _REFUSED_BY_LOCK = "is in use by"  # what `ccl run` says of a folder that another process holds
 _TAIL = 16_384  # bytes at the end of metrics.jsonl; the longest row, of a probe over a hundred steps, has 5,000
-_LINES_TOLD = 2  # of a failed child's output
+_LINES_SHOWN = 2  # of a failed run's output
 
 
 @dataclass(frozen=True)
@@ -38,23 +39,59 @@ class CellState:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a cell has no outcome, and where its child's whole output is."""
+    """Why a cell has no outcome, and where the whole output of its run is."""
 
     cell: Cell
     reason: str
     log: Path
 
 
-class CellRun:
-    """What is known of a cell, and its child process if it has one."""
+class CellProcess(Protocol):
+    """A started run, wherever it runs; a `subprocess.Popen` is one."""
 
-    def __init__(self, cell: Cell, grid_folder: Path) -> None:
+    def poll(self) -> int | None:
+        """Its exit code, negative for the signal that ended it; None while it runs."""
+        ...
+
+    def terminate(self) -> None:
+        """Ask it to save its state and end."""
+        ...
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        ...
+
+
+class StartCell(Protocol):
+    """Starts `ccl run SETTINGS_FILE --out FOLDER` and returns at once; its output is appended to `log`."""
+
+    def __call__(self, settings_file: Path, folder: Path, log: Path, threads: int) -> CellProcess: ...
+
+
+def start_local(settings_file: Path, folder: Path, log: Path, threads: int) -> CellProcess:
+    """As a child process on this machine."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "ccl", "run", str(settings_file), "--out", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+            start_new_session=True,  # a Ctrl-C in the terminal reaches it through its parent only, once
+        )
+
+
+class CellRun:
+    """What is known of a cell, and its process if it was started here."""
+
+    def __init__(self, cell: Cell, grid_folder: Path, start_cell: StartCell = start_local) -> None:
         self.cell = cell
         self.folder = grid_folder / cell.name
         self.log = grid_folder / LOGS / f"{cell.name}.txt"
         self.record: RunRecord | None = None
         self.failure: Failure | None = None
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: CellProcess | None = None
+        self._start_cell = start_cell
         self._settings_file = grid_folder / CELLS / f"{cell.name}.yaml"
         self._is_elsewhere = False
         self._log_start = 0  # where in the log the words of this attempt begin
@@ -70,7 +107,7 @@ class CellRun:
     def state(self) -> CellState:
         """For display."""
         if self.record is not None:
-            accuracy = self.record.final_accuracy
+            accuracy = all_classes(self.record)
             return CellState("complete", 1.0, None if math.isnan(accuracy) else accuracy)
         share = share_done(self.folder, self.cell.settings.epochs)
         if self.failure is not None:
@@ -80,7 +117,7 @@ class CellRun:
         return CellState("elsewhere" if self._is_elsewhere else "waiting", share)
 
     def look(self) -> None:
-        """Take notice of what has happened to it, through its own child or through others."""
+        """Take notice of what has happened to it, through its own process or through others."""
         if self.process is None:
             if read_status(self.folder).get("state") == "complete":
                 self._read()
@@ -91,44 +128,35 @@ class CellRun:
             self._judge(exit_code)
 
     def start(self, threads: int) -> None:
-        """Begin or go on with the run in a child; `threads` where the settings name no number."""
+        """Begin or resume the run; `threads` where the settings name no number."""
         settings = self.cell.settings
-        if settings.threads is None:
-            settings = settings.model_copy(update={"threads": self._threads_before() or threads})
+        threads = settings.threads or self._threads_before() or threads
         unfinished = self._settings_file.with_suffix(f".{uuid4().hex}.part")  # other parents write here too
-        unfinished.write_text(dump_settings(settings), encoding="utf-8")
+        unfinished.write_text(dump_settings(settings.model_copy(update={"threads": threads})), encoding="utf-8")
         os.replace(unfinished, self._settings_file)
-        with self.log.open("ab") as log:
-            self._log_start = log.tell()
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "ccl", "run", str(self._settings_file), "--out", str(self.folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "OMP_NUM_THREADS": str(settings.threads)},
-                start_new_session=True,  # a Ctrl-C in the terminal reaches it through its parent only, once
-            )
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        self.process = self._start_cell(self._settings_file, self.folder, self.log, threads)
 
     def _threads_before(self) -> int | None:
-        """A run that goes on keeps its number of threads, as its last bits depend on it."""
+        """A resumed run keeps its number of threads, as its last bits depend on it."""
         path = self.folder / SETTINGS
         return load_settings(str(path)).threads if path.is_file() else None
 
     def _judge(self, exit_code: int) -> None:
-        """What the end of the child means; a complete run counts, whatever happened to its page afterwards."""
+        """What the end of its process means; a complete run stays one, whatever happened to its page afterwards."""
         self._read()
         if self.is_settled:
             return
         words = self._words()
         if exit_code == _USER_ERROR and any(_REFUSED_BY_LOCK in line for line in words):
-            self._is_elsewhere = True  # another was faster; the next look tells whether it still has it
+            self._is_elsewhere = True  # another process was faster; the next look shows whether it still has it
             return
         how = (
             f"ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
             if exit_code < 0
             else f"exit code {exit_code}"
         )
-        self.failure = Failure(self.cell, "\n".join([how, *words[-_LINES_TOLD:]]), self.log)
+        self.failure = Failure(self.cell, "\n".join([how, *words[-_LINES_SHOWN:]]), self.log)
 
     def _read(self) -> None:
         try:
@@ -138,6 +166,9 @@ class CellRun:
             self.failure = Failure(self.cell, str(error), self.log)
 
     def _words(self) -> list[str]:
+        """The lines that this attempt wrote."""
+        if not self.log.exists():  # not every way of starting a run writes before it fails
+            return []
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             text = log.read().decode(errors="replace")
@@ -153,14 +184,14 @@ def is_held(folder: Path) -> bool:
             return False
     except Timeout:
         return True
-    except OSError:  # not to be had at all: the child will say why
+    except OSError:  # the lock can't be opened at all: the run itself will report why
         return False
 
 
 def share_done(folder: Path, epochs: int) -> float:
     """The share of all epochs that are done, by the last row of one.
 
-    Not by status.json, which says nothing between the start of a run that goes on and its next epoch's end.
+    Not by status.json, which has no epoch between the start of a resumed run and the end of its next epoch.
     """
     row = _last_epoch(folder)
     try:

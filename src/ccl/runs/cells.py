@@ -9,8 +9,9 @@ from typing import Any
 
 from ccl.errors import UserError, did_you_mean
 from ccl.loading import load_settings, setting_names
+from ccl.report.run_groups import objective_title, strategy_title
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES, TITLES, matters
+from ccl.strategies import STRATEGIES, matters
 
 # The settings that have an axis, and so an option, of their own.
 _AXES = {"strategy": "--strategies", "objective": "--objectives", "steps": "--steps", "seed": "--seeds"}
@@ -22,7 +23,7 @@ class Cell:
     """One run of a grid."""
 
     name: str  # of its run folder below the grid's folder
-    row: str  # what a table calls its row, e.g. "CCL, simclr, T = 10"
+    row: str  # what a table calls its row, e.g. "CCL, SimCLR, T = 10"
     seed: int  # its column
     settings: Settings
 
@@ -97,8 +98,8 @@ def _folder_name(settings: Settings, own: Settings, keys: Sequence[str]) -> str:
 
 
 def _row(settings: Settings, keys: Sequence[str], with_objective: bool, with_steps: bool) -> str:
-    parts = [TITLES[settings.strategy]]
-    parts += [settings.objective] if with_objective else []
+    parts = [strategy_title(settings.strategy)]
+    parts += [objective_title(settings.objective)] if with_objective else []
     parts += [f"T = {settings.steps}"] if with_steps and not STRATEGIES[settings.strategy].all_at_once else []
     parts += [f"{key} = {_text(settings, key)}" for key in keys]
     return ", ".join(parts)

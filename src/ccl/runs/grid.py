@@ -1,4 +1,4 @@
-"""A grid of runs, each in a process of its own: it goes on where it stopped, and several may work on one folder."""
+"""A grid of runs, each in a process of its own: it resumes where it stopped, and several may work on one folder."""
 
 import os
 import time
@@ -13,14 +13,12 @@ from ccl.errors import UserError
 from ccl.folder import SETTINGS, is_finished
 from ccl.loading import load_settings
 from ccl.report import RunRecord
-from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure
-from ccl.runs.cells import Cell, make_cells
+from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure, StartCell, start_local
+from ccl.runs.cells import Cell
 from ccl.training.stopping import StopRequest
 
-__all__ = ["Cell", "CellState", "Failure", "GridOutcome", "Watcher", "make_cells", "num_cores", "run_grid"]
-
 SECONDS_BETWEEN_LOOKS = 0.3
-_MAX_TOLD = 8  # conflicts; the others are counted
+_MAX_SHOWN = 8  # conflicts; the others are counted
 
 
 class Watcher(Protocol):
@@ -50,17 +48,20 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_grid(cells: Sequence[Cell], folder: Path, jobs: int, watcher: Watcher) -> GridOutcome:
+def run_grid(
+    cells: Sequence[Cell], folder: Path, jobs: int, watcher: Watcher, start_cell: StartCell = start_local
+) -> GridOutcome:
     """Run all cells that are not complete, at most `jobs` at once; a failing one doesn't stop the others.
 
-    A signal is passed on; once all children have saved their state and ended, StoppedError is raised.
+    `start_cell` says where a run is started. A signal is passed on; once all runs have saved their state and ended,
+    StoppedError is raised.
     """
     unfinished = _unfinished(cells, folder)
     if unfinished:
         _prepare(unfinished, folder, watcher)
     jobs = max(1, min(jobs, len(unfinished)))
     threads = max(1, num_cores() // jobs)
-    runs = [CellRun(cell, folder) for cell in cells]
+    runs = [CellRun(cell, folder, start_cell) for cell in cells]
     with StopRequest() as stop:
         stop.is_immediate = False
         try:
@@ -70,7 +71,7 @@ def run_grid(cells: Sequence[Cell], folder: Path, jobs: int, watcher: Watcher) -
                 if stop.signal_number is not None or all(run.is_settled for run in runs):
                     break
                 time.sleep(SECONDS_BETWEEN_LOOKS)
-        finally:  # also when something fails here: no child is left without a parent by our own fault
+        finally:  # also when something fails here: no run is left without a parent by our own fault
             _end(runs, watcher)
         stop.raise_if_asked()
     records = [run.record for run in runs if run.record is not None]
@@ -78,7 +79,7 @@ def run_grid(cells: Sequence[Cell], folder: Path, jobs: int, watcher: Watcher) -
 
 
 def _unfinished(cells: Sequence[Cell], folder: Path) -> list[Cell]:
-    """The cells with work left; all conflicts with what the folder holds are told at once, before anything starts."""
+    """The cells with work left; all conflicts with what the folder holds are reported at once, before any start."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--out {folder} is a file; name a folder")
     if (folder / SETTINGS).exists():
@@ -93,8 +94,8 @@ def _unfinished(cells: Sequence[Cell], folder: Path) -> list[Cell]:
         except UserError as error:
             conflicts += str(error).splitlines()
     if conflicts:
-        hidden = len(conflicts) - _MAX_TOLD
-        raise UserError("\n".join(conflicts[:_MAX_TOLD] + ([f"and {hidden} more like these"] if hidden > 0 else [])))
+        hidden = len(conflicts) - _MAX_SHOWN
+        raise UserError("\n".join(conflicts[:_MAX_SHOWN] + ([f"and {hidden} more like these"] if hidden > 0 else [])))
     return unfinished
 
 
@@ -132,7 +133,7 @@ def _look(runs: Sequence[CellRun], jobs: int, threads: int) -> None:
 
 
 def _end(runs: Sequence[CellRun], watcher: Watcher) -> None:
-    """Ask all children at once, then wait for each: they finish their batch and save."""
+    """Ask all runs at once, then wait for each: they finish their batch and save."""
     processes = [run.process for run in runs if run.process is not None]
     for process in processes:
         process.terminate()

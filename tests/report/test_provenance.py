@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ccl.report import RunRecord
-from ccl.report.costs import costs
-from ccl.report.dossiers import dossiers, facts
+from ccl.report.provenance import facts_by_arm, run_facts
 from ccl.report.run_groups import make_arms
+from ccl.report.summary import costs
 from ccl.report.tables import text
 
 Make = Callable[..., RunRecord]
@@ -27,7 +27,7 @@ def runs_of(record_of: Make) -> list[RunRecord]:
 
 
 def test_each_fact_stands_where_it_is_shared(record_of: Make) -> None:
-    everywhere, found = dossiers(make_arms(runs_of(record_of)))
+    everywhere, found = facts_by_arm(make_arms(runs_of(record_of)))
     assert everywhere["torch"] == "2.6.0"
     assert everywhere["step 2"] == "new: 10 classes, 100 images"
     assert everywhere["probe protocol"] == "logistic regression"
@@ -44,18 +44,18 @@ def test_nothing_a_run_tells_is_lost_or_said_twice(record_of: Make) -> None:
     runs = runs_of(record_of)
     runs[3].status["reason"] = "disk full"  # a fact that only one run has
     arms = make_arms(runs)
-    everywhere, found = dossiers(arms)
+    everywhere, found = facts_by_arm(arms)
     for arm, told in zip(arms, found, strict=True):
         assert told.runs is not None
         assert not everywhere.keys() & told.facts.keys()
         assert not (everywhere.keys() | told.facts.keys()) & set(told.runs.columns)
         for record, row in zip(arm.records, told.runs.rows, strict=True):
             own = {key: value for key, value in zip(told.runs.columns[1:], row[1:], strict=True) if value is not None}
-            assert everywhere | told.facts | own == facts(record)
+            assert everywhere | told.facts | own == run_facts(record)
 
 
 def test_one_run_has_only_facts_of_all(record_of: Make) -> None:
-    everywhere, (only,) = dossiers(make_arms([record_of("ccl", ROWS, names=NAMES)]))
+    everywhere, (only,) = facts_by_arm(make_arms([record_of("ccl", ROWS, names=NAMES)]))
     assert everywhere["seed"] == "0"
     assert only.facts == {}
     assert only.runs is None
@@ -66,8 +66,8 @@ def test_times_are_read_by_people(record_of: Make) -> None:
     record = record_of("ccl", ROWS, names=NAMES)
     record.status["started"] = 86_400 + 3_600.7
     record.rows.append({"kind": "paper_probe", "accuracy": 53.84})
-    assert facts(record)["status: started"] == "1970-01-02 01:00:00 UTC"
-    assert facts(record)["all classes by the paper's probe"] == "53.8 %"
+    assert run_facts(record)["status: started"] == "1970-01-02 01:00:00 UTC"
+    assert run_facts(record)["all classes by the paper's probe"] == "53.8 %"
 
 
 def test_costs_by_hand(record_of: Make, tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""Strategies and objectives that have neither a title nor a style: readable names, distinct colours, a whole report."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ccl.report import RunRecord
+from ccl.report.drawing import GREY, STYLES, looks, strategy_styles
+from ccl.report.page import HEADINGS, write_outcome
+from ccl.report.run_groups import make_arms, objective_title, strategy_title
+from ccl.report.tables import text
+from ccl.strategies import STRATEGIES
+
+Make = Callable[..., RunRecord]
+Keep = Callable[..., None]
+
+ROWS = [[30, 32, 34], [80, 40, 45], [70, 84, 50], [60, 72, 90]]
+
+
+def with_objective(record: RunRecord, objective: str) -> RunRecord:
+    return replace(record, settings=record.settings.model_copy(update={"objective": objective}))
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("my_method", "My Method"),
+        ("zz_new", "Zz New"),
+        ("myICaRL_v2", "MyICaRL V2"),
+        ("a|b_c", "a|b_c"),
+        ("_", "_"),
+        ("", ""),
+    ],
+)
+def test_a_name_without_a_title_is_made_readable(name: str, title: str) -> None:
+    assert strategy_title(name) == title
+    assert objective_title(name) == title
+
+
+def test_known_names_keep_their_titles() -> None:
+    assert strategy_title("upper_bound") == "Upper Bound"
+    assert objective_title("moco_v2") == "MoCoV2"
+
+
+def test_every_strategy_has_a_colour_and_a_marker_of_its_own(record_of: Make) -> None:
+    new = [f"method_{number}" for number in range(10)]  # as many as there are spare colours
+    styles = strategy_styles(make_arms([record_of(name, ROWS) for name in [*STRATEGIES, *new]]))
+    colours = [colour for colour, _ in styles.values()]
+    assert len(set(colours)) == len(colours) == len(STRATEGIES) + 10
+    assert GREY not in colours  # which stands for the random initialisation
+    assert {name: styles[name] for name in STYLES} == STYLES
+
+
+def test_more_strategies_than_colours_differ_in_their_markers(record_of: Make) -> None:
+    arms = make_arms([record_of(f"method_{number}", ROWS) for number in range(40)])
+    styles = strategy_styles(arms)
+    assert len(set(styles.values())) == len(set(looks(arms))) == 40
+    many = strategy_styles(make_arms([record_of(f"method_{number}", ROWS) for number in range(90)]))
+    assert len(many) == 90  # which no reader can tell apart, but nothing fails
+
+
+def test_a_strategy_looks_the_same_beside_others(record_of: Make) -> None:
+    alone = strategy_styles(make_arms([record_of("zz_new", ROWS)]))["zz_new"]
+    beside = strategy_styles(make_arms([record_of(name, ROWS) for name in ("another", "ccl", "zz_new")]))["zz_new"]
+    assert alone == beside
+    assert alone not in STYLES.values()
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # no settings model knows the objective
+def test_a_report_of_unknown_names_has_every_table_and_figure(
+    record_of: Make, keep_images: Keep, keep_embeddings: Keep, tmp_path: Path
+) -> None:
+    records = []
+    for seed in (0, 1):
+        rows = [ROWS[0], *([value + seed for value in row] for row in ROWS[1:])]
+        for size in (8, 64, 256):
+            folder = tmp_path / f"runs/zz_new-{size}-{seed}"
+            changes = (f"seed={seed}", f"extra_sample_queue.size={size}")
+            records.append(record_of("zz_new", rows, *changes, folder=str(folder)))
+            keep_embeddings(folder, [0, 10, 90, 180], [1, 1, 2, 3])
+            keep_images(folder, [0.1, 0.2])
+        records.append(record_of("finetuning", ROWS, f"seed={seed}"))
+        records.append(record_of("upper_bound", [ROWS[0], None, None, ROWS[3]], f"seed={seed}"))
+    records = [with_objective(record, "zz_objective") for record in records]
+    records.append(record_of("zz_new", ROWS, "extra_sample_queue.size=64"))
+    tables = write_outcome(records, tmp_path / "out", "New", name="new")
+    names = [text(row[0]) for row in tables[0].rows]
+    assert names[1:3] == [
+        "Zz New, Zz Objective, extra_sample_queue.size=8",
+        "Zz New, Zz Objective, extra_sample_queue.size=64",
+    ]
+    assert names[-1] == "Zz New, MoCoV2, extra_sample_queue.size=64"
+    assert {text(row[1]) for row in tables[1].rows} == {"Finetuning, Zz Objective"}
+    page = (tmp_path / "out/new.html").read_text(encoding="utf-8")
+    for section in HEADINGS:
+        assert f'<section id="{section}">' in page
+    assert ">Zz New, Zz Objective</text>" in page  # the sweep's legend
+    for suffix in ("md", "tex"):
+        assert "Zz New, Zz Objective" in (tmp_path / f"out/new.{suffix}").read_text(encoding="utf-8")
+    assert "zz_new,zz_objective," in (tmp_path / "out/new-runs.csv").read_text(encoding="utf-8")
