@@ -120,5 +120,6 @@ def short_of(name: str) -> str:
 
 
 def as_words(name: str) -> str:
-    """ "my_method" as "My Method"."""
-    return " ".join(word[:1].upper() + word[1:] for word in name.split("_"))
+    """ "my_method" as "My Method"; what is not an identifier stays as it is."""
+    words = name.split("_") if name.isidentifier() else []
+    return " ".join(word[:1].upper() + word[1:] for word in words if word) or name

@@ -14,7 +14,7 @@ VIEW_VARIANCE: Final = "view_variance"
 class Strategy:
     """One row: how images are chosen for the rehearsal memory (None: no memory) and the parts that use it."""
 
-    title: str
+    title: str = ""  # where it has none, its name as words
     selection: SelectionMethod | None = None
     retention: tuple[str, ...] = ()  # names of the catalogue's rows
     composition: str = "pooled"
@@ -36,12 +36,9 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-TITLES = {name: row.title for name, row in STRATEGIES.items()}
-
-
 def strategy_title(name: str) -> str:
     """A strategy's title; of one that no row has (a run of another version), its name as words."""
-    return STRATEGIES[name].title if name in STRATEGIES else as_words(name)
+    return (STRATEGIES[name].title if name in STRATEGIES else "") or as_words(name)
 
 
 def refusal(strategy: str, method: Strategy, objective: str) -> str:

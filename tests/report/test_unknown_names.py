@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from ccl.catalogue import title_of
 from ccl.report import RunRecord
 from ccl.report.drawing import GREY, STYLES, looks, strategy_styles
 from ccl.report.page import HEADINGS, write_outcome
-from ccl.report.run_groups import make_arms, objective_title, strategy_title
+from ccl.report.run_groups import make_arms
 from ccl.report.tables import text
-from ccl.strategies import STRATEGIES
+from ccl.strategies import STRATEGIES, strategy_title
 
 Make = Callable[..., RunRecord]
 Keep = Callable[..., None]
@@ -36,12 +37,12 @@ def with_objective(record: RunRecord, objective: str) -> RunRecord:
 )
 def test_a_name_without_a_title_is_made_readable(name: str, title: str) -> None:
     assert strategy_title(name) == title
-    assert objective_title(name) == title
+    assert title_of(name) == title
 
 
 def test_known_names_keep_their_titles() -> None:
     assert strategy_title("upper_bound") == "Upper Bound"
-    assert objective_title("moco_v2") == "MoCoV2"
+    assert title_of("moco_v2") == "MoCoV2"
 
 
 def test_every_strategy_has_a_colour_and_a_marker_of_its_own(record_of: Make) -> None:

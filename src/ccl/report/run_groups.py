@@ -5,18 +5,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ccl.catalogue import title_of
 from ccl.errors import UserError
 from ccl.report.run_folder import RunRecord
 from ccl.report.statistics import Estimate, estimate
 from ccl.settings import Settings
-from ccl.strategies import TITLES, matters
+from ccl.strategies import matters, strategy_title
 
 Measure = Callable[[RunRecord], float]  # nan where it doesn't exist
 
 # Where things lie and how they are saved, watched and spread over cores: not part of what was measured.
 # Threads change bits, not the experiment.
 _ASIDE = frozenset({"data.root", "data.download", "data.workers", "threads", "device", "trackers"})
-_OBJECTIVE_TITLES = {"moco_v2": "MoCoV2", "simclr": "SimCLR", "insdisc": "InsDisc"}
 _IN_THE_NAME = frozenset({"strategy", "objective", "steps", "seed"})
 
 
@@ -65,22 +65,6 @@ def has_seeds(arms: Sequence[Arm]) -> bool:
     return any(len(arm.records) > 1 for arm in arms)
 
 
-def strategy_title(name: str) -> str:
-    """What a strategy is called in tables and figures."""
-    return TITLES.get(name) or _readable(name)
-
-
-def objective_title(name: str) -> str:
-    """What an objective is called in tables and figures."""
-    return _OBJECTIVE_TITLES.get(name) or _readable(name)
-
-
-def _readable(identifier: str) -> str:
-    """ "my_method" as "My Method"; what is not an identifier stays as it is."""
-    words = identifier.split("_") if identifier.isidentifier() else []
-    return " ".join(word[:1].upper() + word[1:] for word in words if word) or identifier
-
-
 def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
     """Arms in the order of their first run, each named by what sets it apart from the others."""
     if not records:
@@ -121,7 +105,7 @@ def _name(record: RunRecord, varied: Sequence[str]) -> str:
     settings, values = record.settings, flat(record.settings)
     parts = [strategy_title(settings.strategy)]
     if "objective" in varied:
-        parts.append(objective_title(settings.objective))
+        parts.append(title_of(settings.objective))
     if "steps" in varied and not record.protocol.get("all_at_once"):
         parts.append(f"T = {len(record.step_names)}")
     told = [

@@ -7,11 +7,12 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
+from ccl.catalogue import title_of
 from ccl.report import measures
 from ccl.report.drawing import drawing, looks
-from ccl.report.run_groups import Arm, flat, objective_title, records_of, strategy_title, varied_settings
+from ccl.report.run_groups import Arm, flat, records_of, varied_settings
 from ccl.report.statistics import Estimate
-from ccl.strategies import matters
+from ccl.strategies import matters, strategy_title
 
 _FEWEST = 3  # values that make an axis
 _TITLES = {"steps": "number of steps T", "memory.clusters": "number of clusters K"}
@@ -41,7 +42,7 @@ def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
         figure = Figure(figsize=(6.4, 3.4))
         axes = figure.subplots()
         for ((strategy, objective), points), look in zip(curves.items(), looks([*firsts.values()]), strict=True):
-            label = strategy_title(strategy) + (f", {objective_title(objective)}" if has_objectives else "")
+            label = strategy_title(strategy) + (f", {title_of(objective)}" if has_objectives else "")
             style: Any = {"color": look.colour, "linewidth": 1.6, "label": label}
             if len(points) == 1:
                 axes.axhline(points[0][1].mean, linestyle="--", **style)

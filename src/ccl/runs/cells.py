@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from ccl.catalogue import title_of
 from ccl.errors import UserError, did_you_mean
 from ccl.loading import load_settings, setting_names
-from ccl.report.run_groups import objective_title, strategy_title
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES, matters
+from ccl.strategies import STRATEGIES, matters, strategy_title
 
 # The settings that have an axis, and so an option, of their own.
 _AXES = {"strategy": "--strategies", "objective": "--objectives", "steps": "--steps", "seed": "--seeds"}
@@ -99,7 +99,7 @@ def _folder_name(settings: Settings, own: Settings, keys: Sequence[str]) -> str:
 
 def _row(settings: Settings, keys: Sequence[str], with_objective: bool, with_steps: bool) -> str:
     parts = [strategy_title(settings.strategy)]
-    parts += [objective_title(settings.objective)] if with_objective else []
+    parts += [title_of(settings.objective)] if with_objective else []
     parts += [f"T = {settings.steps}"] if with_steps and not STRATEGIES[settings.strategy].all_at_once else []
     parts += [f"{key} = {_text(settings, key)}" for key in keys]
     return ", ".join(parts)
