@@ -8,8 +8,9 @@ from tiny import Watcher, learn, tiny_settings
 from torch import nn
 
 from ccl.encoders import Encoder
-from ccl.encoders.reading import extract
-from ccl.memory import group
+from ccl.encoders.reading import evaluating, extract
+from ccl.memory import RehearsalMemory, group, view_variance
+from ccl.memory.selection import distance_to_mean
 from ccl.part import BatchContext, Retention
 from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.training import Learner, NotFiniteError, Plan, remember
@@ -120,17 +121,40 @@ def test_the_memory_gets_the_lowest_variance_of_each_cluster() -> None:
         assert set(best) <= set(positions)
 
 
-def test_the_authors_score_uses_the_plain_image_too() -> None:
-    options = ("memory.include_plain=true", "memory.score=distance_to_mean", "memory.top_up=false")
-    scores = []
-    for assignments in ((), options):
-        settings = tiny_settings("strategy=ccl", *assignments)
-        learner, source = build_learner(settings, CPU), build_stream(settings).arrivals[0]
-        selection = build_selection(settings)
-        assert selection is not None
-        remember(learner, source, build_viewer(settings, CPU), 0, 3, selection)
-        scores.append(learner.memory.scores)
-    assert scores[0].tolist() != scores[1].tolist()
+def remembering(*assignments: str) -> tuple[RehearsalMemory, torch.Tensor, torch.Tensor]:
+    """The memory after one step, every image's embedded views, and its plain embedding, by the image's id."""
+    settings = tiny_settings("strategy=ccl", *assignments)
+    learner, source = build_learner(settings, CPU), build_stream(settings).arrivals[0]
+    selection, viewer = build_selection(settings), build_viewer(settings, CPU)
+    assert selection is not None
+    remember(learner, source, viewer, 0, 3, selection)
+    (batch,) = viewer.batches(source, [torch.arange(len(source))], moment=(0, -1), num_views=6)
+    with evaluating(learner.encoder):
+        views = torch.stack([learner.encoder(view) for view in batch.views], dim=1)  # (N, 6, D)
+    return learner.memory, views, extract(learner.encoder, source, viewer, output="embeddings")
+
+
+def test_the_score_may_use_the_plain_image_too() -> None:
+    memory, views, plain = remembering("memory.include_plain=true")
+    with_plain = torch.cat([views, plain[:, None]], dim=1)
+    torch.testing.assert_close(memory.scores, view_variance(with_plain)[memory.ids], rtol=1e-3, atol=1e-7)
+    assert not torch.allclose(memory.scores, view_variance(views)[memory.ids], rtol=1e-3)
+
+
+def test_the_score_may_be_the_authors_distance_to_the_mean() -> None:
+    memory, views, _ = remembering("memory.score=distance_to_mean")
+    torch.testing.assert_close(memory.scores, distance_to_mean(views)[memory.ids], rtol=1e-3, atol=1e-7)
+    assert not torch.allclose(memory.scores, view_variance(views)[memory.ids], rtol=1e-3)
+
+
+def test_a_small_cluster_is_topped_up_unless_the_authors_way_is_asked_for() -> None:
+    asked = "memory.per_cluster=9"  # 3 clusters of 24 images: one has fewer than nine
+    full, short = remembering(asked)[0], remembering(asked, "memory.top_up=false")[0]
+    sizes = torch.bincount(short.clusters).tolist()
+    assert len(full) == 24
+    assert len(short) == sum(sizes) < 24
+    assert max(sizes) == 9
+    assert set(short.ids.tolist()) < set(full.ids.tolist())
 
 
 def test_every_part_of_the_state_is_in_the_state_dict() -> None:
