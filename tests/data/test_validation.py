@@ -243,3 +243,4 @@ def test_a_table_is_never_half_written(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk full"):
         write_bad_images(tmp_path / "t.csv", Failing())
     assert "kept" in (tmp_path / "t.csv").read_text()
+    assert os.listdir(tmp_path) == ["t.csv"]

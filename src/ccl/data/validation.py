@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ccl.atomic_files import replacing
 from ccl.data.dataset import BadImage, Dataset, Progress, numbered
 from ccl.data.decode_cache import Verdicts, cache_folder, keys_of
 from ccl.data.decoding import BadImageError, Reduction, in_full
@@ -155,10 +156,11 @@ def judged(source: ImageSource, remembered: Verdicts) -> Iterator[BadImage | Non
 
 def write_bad_images(path: Path, bad: Sequence[BadImage]) -> None:
     """A CSV table of path and reason, UTF-8 whatever bytes the file names hold."""
-    unfinished = path.with_name(path.name + ".part")
-    with unfinished.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+    with (
+        replacing(path) as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         # All is quoted, because Python before 3.13 leaves a lone carriage return bare.
         writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
         writer.writerow(["path", "reason"])
         writer.writerows([image.path, image.reason] for image in bad)
-    os.replace(unfinished, path)  # a reader never meets half a table

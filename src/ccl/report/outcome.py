@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from ccl.atomic_files import write_file
 from ccl.report.page import write_page
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import make_arms
@@ -33,6 +34,6 @@ def write_outcome(
     for table, kind in zip(make_tables(records), ("summary", "differences"), strict=False):
         texts[f"{name}-{kind}.csv"] = to_csv(table)
     for file, content in texts.items():
-        (folder / file).write_text(content, encoding="utf-8", errors="replace")
+        write_file(folder / file, content)
     write_page(records, tables, folder / f"{name}.html", title)
     return tables

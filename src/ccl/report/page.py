@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from ccl.folder import put
+from ccl.atomic_files import write_file
 from ccl.report import figures, measures
 from ccl.report.costs import costs
 from ccl.report.dossiers import dossiers
@@ -56,7 +56,7 @@ def write_page(
     """Write the report of runs; a reader never meets half a page. Blank lines part the introduction's paragraphs."""
     page = _render(records, tables, title, introduction)
     path.parent.mkdir(parents=True, exist_ok=True)
-    put(path, page)  # a folder's name may hold bytes that are no text
+    write_file(path, page)  # a folder's name may hold bytes that are no text
 
 
 def _render(records: Sequence[RunRecord], tables: Sequence[Table], title: str, introduction: str) -> str:
