@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "ccl"
 
 # Upstream first. A module may import from its own layer and from those before it.
 LAYERS = [
-    ["errors", "sizes"],
+    ["errors", "sizes", "atomic_files"],
     ["seeding", "catalogue", "ranks"],
     ["strategies"],
     ["settings"],

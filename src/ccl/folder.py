@@ -1,11 +1,11 @@
 """A run folder from outside: the names of its files, its status, whether its run is done. No torch in here."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ccl.atomic_files import write_file
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.settings import Settings, differences
@@ -20,13 +20,7 @@ ENCODER = "encoder.safetensors"
 MEMORY = "memory"
 EMBEDDINGS = "embeddings.npz"
 
-
-def put(path: Path, content: str | bytes) -> None:
-    """Write or replace a small file; a reader never meets half of it."""
-    unfinished = path.with_name(path.name + ".part")
-    with unfinished.open("wb") as file:
-        file.write(content.encode("utf-8", errors="replace") if isinstance(content, str) else content)
-    os.replace(unfinished, path)
+put = write_file
 
 
 def read_status(folder: Path) -> dict[str, Any]:

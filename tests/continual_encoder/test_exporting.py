@@ -20,8 +20,7 @@ from ccl.continual_encoder import FrozenEncoder, exporting
 from ccl.continual_encoder.description import description, preprocessing
 from ccl.continual_encoder.exporting import Exported, export, load_backbone, plain_backbone
 from ccl.continual_encoder.model_card import card, write_card
-from ccl.data import ArraySource, FileSource, ImageSource
-from ccl.data.resizing import squared
+from ccl.data import ArraySource, FileSource, ImageSource, squared
 from ccl.encoders import SplitBatchNorm, make_encoder
 from ccl.errors import UserError
 

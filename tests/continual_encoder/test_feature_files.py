@@ -12,7 +12,7 @@ import torch
 
 from ccl.continual_encoder.description import fingerprint, refuse_other_encoder
 from ccl.continual_encoder.feature_files import read_features, write_features
-from ccl.continual_encoder.writing import check_target, replacing, require
+from ccl.continual_encoder.writing import check_target, require
 from ccl.errors import UserError
 
 NAMES = ['a, "b".png', "zeile\numbruch.png", "kyrillisch-ж.png", "bytes-\udcff.png"]
@@ -66,17 +66,6 @@ def test_a_wrong_target_is_refused_and_nothing_is_written(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="can't write"):
         check_target(tmp_path / "file" / "below" / "f.csv", [".csv"], "it")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.csv"]
-
-
-def test_an_error_leaves_the_file_before_it_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "x.txt"
-    with replacing(path) as unfinished:
-        unfinished.write_text("first")
-    with pytest.raises(ZeroDivisionError), replacing(path) as unfinished:  # noqa: PT012
-        unfinished.write_text("half of the sec")
-        raise ZeroDivisionError
-    assert path.read_text() == "first"
-    assert list(path.parent.iterdir()) == [path]
 
 
 class Canary:

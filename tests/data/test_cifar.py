@@ -129,6 +129,7 @@ def test_a_hostile_pickle_does_not_run(tmp_path: Path, protocol: int) -> None:
         pickle.dumps({"data": np.array([print, len], dtype=object)}, 4),
         pickle.dumps({"data": np.arange(3.0)}, 4),
         pickle.dumps({"data": np.zeros(3, dtype=np.int8)}, 4),
+        pickle.dumps({"data": np.zeros(3, dtype=np.uint8)}, 4).replace(b"K\x03\x85", b"K\x04\x85"),  # a byte short
         pickle.dumps({"data": np.zeros(2, dtype="u1,O")}, 4),
         pickle.dumps([1, 2], 4),
         b"cnumpy\nndarray\n(dS'x'\nI1\nsb.",  # sets attributes of what is allowed
@@ -145,14 +146,6 @@ def test_anything_but_plain_content_is_one_clear_line(tmp_path: Path, content: b
     with pytest.raises(UserError) as caught:
         load_plain_pickle(path)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("part", [{"data": [1]}, {"data": np.zeros((2, 9), np.uint8), "fine_labels": [0, 0]}, {}])
-def test_plain_content_of_the_wrong_shape_is_refused(tmp_path: Path, part: dict[str, object]) -> None:
-    members = _fake_members() | {"train": pickle.dumps(part, 4)}
-    _write(tmp_path, members)
-    with pytest.raises(UserError, match="does not hold images"):
-        read(_fake_layout(members), tmp_path)
 
 
 def _archive(path: Path, members: dict[str, bytes], extra: tuple[tarfile.TarInfo, ...] = ()) -> str:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from ccl.data import ArraySource, Dataset, data_root, load_dataset
 from ccl.data.dataset import narrowed
-from ccl.data.resizing import resized
+from ccl.data.datasets import ingested
 from ccl.errors import UserError
 
 
@@ -75,12 +75,12 @@ def test_too_few_images_per_class_are_refused() -> None:
 def test_downscaling_averages_and_takes_the_centre_square() -> None:
     images = torch.zeros(1, 3, 4, 8, dtype=torch.uint8)
     images[0, 0, :, 2:6] = 200  # the centre square is red, what is beside it is black
-    small = resized(Dataset("wide", ArraySource(images), None, None, None, (), ""), 2)
+    small = ingested(Dataset("wide", ArraySource(images), None, None, None, (), ""), 2)
     assert isinstance(small.train, ArraySource)
     assert small.train.images[0, 0].tolist() == [[200, 200], [200, 200]]
     checker = (torch.arange(16).view(1, 1, 4, 4) // 4 + torch.arange(4)) % 2 * 200
     plain = ArraySource(checker.expand(1, 3, 4, 4).to(torch.uint8).contiguous())
-    one = resized(Dataset("checker", plain, None, None, None, (), ""), 1)
+    one = ingested(Dataset("checker", plain, None, None, None, (), ""), 1)
     assert abs(_shades(one.train)[0] - 100) <= 1  # nearest-neighbour would give 0 or 200
 
 
@@ -89,7 +89,7 @@ def test_arrays_and_files_are_resized_alike(tmp_path: Path) -> None:
     Image.fromarray(pixels).save(tmp_path / "a.png")
     of_file = load_dataset("folder", tmp_path, resize=8).train
     array = ArraySource(torch.from_numpy(pixels).permute(2, 0, 1)[None].contiguous())
-    of_array = resized(Dataset("a", array, None, None, None, (), ""), 8).train
+    of_array = ingested(Dataset("a", array, None, None, None, (), ""), 8).train
     difference = of_file.read(torch.tensor([0])).int() - of_array.read(torch.tensor([0])).int()
     assert difference.abs().max() <= 1
 

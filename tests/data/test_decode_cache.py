@@ -1,4 +1,4 @@
-"""A file is decoded for screening once in its life, and again when anything about it changes."""
+"""A file is decoded for its check once in its life, and again when anything about it changes."""
 
 import io
 import os
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccl.data import BadImageError, Dataset, decoding, load_dataset, sources
+from ccl.data import BadImageError, Dataset, FileSource, decoding, load_dataset
 from ccl.data.decode_cache import FILE_NAME, cache_folder
 from ccl.data.decoding import decode
 
@@ -42,14 +42,15 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of files as they are decoded."""
+    """The names of files as they are opened; nothing else than the decoder needs them here."""
     names: list[str] = []
+    read = FileSource.encoded
 
-    def spied(file: Path, reduction: decoding.Reduction) -> Image.Image:
-        names.append(file.name)
-        return decode(file, reduction)
+    def spied(source: FileSource, position: int) -> bytes:
+        names.append(os.path.basename(source.names[position]))
+        return read(source, position)
 
-    monkeypatch.setattr(sources, "decode", spied)
+    monkeypatch.setattr(FileSource, "encoded", spied)
     return names
 
 
@@ -160,10 +161,10 @@ def test_a_cache_that_cant_be_written_or_is_locked_stops_nothing(folder: Path, c
     assert (cache / FILE_NAME).is_file()  # another program's, perhaps
 
 
-def test_a_screening_broken_off_goes_on_where_it_was(
+def test_a_pass_that_is_stopped_resumes_where_it_was(
     folder: Path, cache: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ccl.data.validation.CHUNK", 10)
+    monkeypatch.setattr("ccl.data.ingest.CHUNK", 10)
 
     class StoppedError(Exception):
         pass

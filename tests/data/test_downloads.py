@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ccl.data import downloads
+from ccl.data import archives
 from ccl.data.downloads import fetch_archive
 from ccl.errors import UserError
 
@@ -99,9 +99,9 @@ def test_sparse_entries_are_what_they_seem(tmp_path: Path) -> None:
 def test_a_member_of_absurd_size_is_refused_before_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "_MAX_MEMBER", 10)
-    with pytest.raises(UserError, match="set/test of the archive has 11 bytes, more than 10"):
-        _fetch(tmp_path, [TRAIN, _entry("set/test", content=b"x" * 11)])
+    monkeypatch.setattr(archives, "RATIO_FROM", 1_000_000)
+    with pytest.raises(UserError, match="would unpack to more than 1,000,000 bytes"):
+        _fetch(tmp_path, [TRAIN, _entry("set/test", content=bytes(3_000_000))])
     assert _tree(tmp_path / "deep" / "root") == []
 
 

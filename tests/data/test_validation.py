@@ -12,8 +12,17 @@ import pytest
 import torch
 from PIL import Image, ImageFile
 
-from ccl.data import ArraySource, BadImage, BadImageError, Dataset, EncodedSource, FileSource, load_dataset
-from ccl.data.validation import screened, write_bad_images
+from ccl.data import (
+    ArraySource,
+    BadImage,
+    BadImageError,
+    Dataset,
+    EncodedSource,
+    FileSource,
+    load_dataset,
+    write_bad_images,
+)
+from ccl.data.datasets import ingested
 from ccl.errors import UserError
 
 Colour = tuple[int, int, int]
@@ -68,7 +77,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "cut.jpg": (_JPEG[: len(_JPEG) * 3 // 4], "truncated"),
     "cut.png": (_PNG[: len(_PNG) * 3 // 4], "truncated"),
     "cut-progressive.jpeg": (_PROGRESSIVE[: len(_PROGRESSIVE) * 3 // 4], "truncated"),
-    "page.jpg": (b"<html>404</html>", "no image of the formats"),
+    "page.jpg": (b"<html>404</html>", "not an image of the formats"),
     "zero.jpg": (b"", "empty"),
 }
 
@@ -198,7 +207,7 @@ def test_a_file_that_rots_later_is_named(tmp_path: Path) -> None:
     Image.new("RGB", (3, 3)).save(tmp_path / "a.png")
     source = load_dataset("folder", tmp_path).train
     (tmp_path / "a.png").write_bytes(b"?")
-    with pytest.raises(BadImageError, match=r"/a\.png: no image") as caught:
+    with pytest.raises(BadImageError, match=r"/a\.png: not an image") as caught:
         source.picture(0)
     assert caught.value.path == tmp_path / "a.png"
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # as from a loader worker
@@ -207,13 +216,13 @@ def test_a_file_that_rots_later_is_named(tmp_path: Path) -> None:
         source.picture(0)
 
 
-def test_arrays_pass_and_bytes_in_memory_are_screened_by_number() -> None:
+def test_arrays_pass_and_bytes_in_memory_are_decoded_by_number() -> None:
     images = torch.arange(40, dtype=torch.uint8).view(40, 1, 1, 1).expand(40, 3, 2, 2).contiguous()
     array = ArraySource(images)
-    assert isinstance(passed := screened(Dataset("a", array, None, None, None, (), "")).train, ArraySource)
+    assert isinstance(passed := ingested(Dataset("a", array, None, None, None, (), "")).train, ArraySource)
     assert passed.images is images
     files = [b"" if position == 8 else array.encoded(position) for position in range(40)]
-    found = screened(Dataset("b", EncodedSource(files, torch.arange(40)), torch.arange(40), None, None, (), ""))
+    found = ingested(Dataset("b", EncodedSource(files, torch.arange(40)), torch.arange(40), None, None, (), ""))
     assert [bad.path for bad in found.skipped] == [Path("image 8")]
     assert found.train_labels is not None
     shades = [found.train.picture(position).getpixel((0, 0)) for position in range(39)]
@@ -243,3 +252,4 @@ def test_a_table_is_never_half_written(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk full"):
         write_bad_images(tmp_path / "t.csv", Failing())
     assert "kept" in (tmp_path / "t.csv").read_text()
+    assert os.listdir(tmp_path) == ["t.csv"]

@@ -369,19 +369,23 @@ def test_all_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch:
     """The order that a power cut needs: files, their folder, the rename, the parent, and only then the pruning."""
     store = two(tmp_path)
     events: list[tuple[str, str, str | int]] = []
-    sync, rename = os.fsync, os.rename
+    sync, rename, replace = os.fsync, os.rename, os.replace
 
     def noted_sync(handle: int) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{handle}"))
         events.append(("sync", path.name, path.stat().st_size if path.is_file() else 0))
         sync(handle)
 
-    def noted_rename(old: Path, new: Path) -> None:
-        events.append(("rename", Path(old).name, Path(new).name))
-        rename(old, new)
+    def noted(move: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
+        def call(old: Path, new: Path) -> None:
+            events.append(("rename", Path(old).name, Path(new).name))
+            move(old, new)
+
+        return call
 
     monkeypatch.setattr(os, "fsync", noted_sync)
-    monkeypatch.setattr(os, "rename", noted_rename)
+    monkeypatch.setattr(os, "rename", noted(rename))
+    monkeypatch.setattr(os, "replace", noted(replace))
     path = store.save(state(3), {}, {"rows.txt": b"row\n"})
     sizes = {file.name: file.stat().st_size for file in path.iterdir()}
     saving, pruning = f".saving-{os.getpid()}-3", f".pruning-{os.getpid()}-00000001"
@@ -426,7 +430,7 @@ def test_too_little_room_is_told_before_anything_is_written(tmp_path: Path, monk
     store = two(tmp_path)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 1234, 1234))
-    monkeypatch.setattr(checkpoint, "_write_folder", lambda *_: pytest.fail("something was written"))
+    monkeypatch.setattr(checkpoint, "write_folder", lambda *_: pytest.fail("something was written"))
     with pytest.raises(DiskFullError) as caught:
         store.save({"big": torch.zeros(5000)}, {})
     error = caught.value

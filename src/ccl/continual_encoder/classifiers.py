@@ -14,10 +14,11 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from ccl.atomic_files import replacing, write_file
 from ccl.continual_encoder.description import fingerprint, refuse_other_encoder
 from ccl.continual_encoder.folder import CLASSIFIERS
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.writing import check_target, replacing
+from ccl.continual_encoder.writing import check_target
 from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.evaluation import LinearClassifier, fair_voters, fit, knn_accuracy
@@ -157,8 +158,7 @@ def save(classifier: Classifier, path: Path) -> None:
     """Write it as safetensors, what it says of itself in the metadata."""
     check_classifier_target(path)
     tensors = {name: getattr(classifier.linear, name).contiguous() for name in _TENSORS}
-    with replacing(path) as unfinished:
-        unfinished.write_bytes(to_bytes(tensors, {"ccl": classifier.about.model_dump_json()}))
+    write_file(path, to_bytes(tensors, {"ccl": classifier.about.model_dump_json()}))
 
 
 def load(path: Path) -> Classifier:

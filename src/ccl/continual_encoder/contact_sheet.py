@@ -6,7 +6,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from ccl.continual_encoder.writing import check_target, replacing
+from ccl.atomic_files import replacing
+from ccl.continual_encoder.writing import check_target
 from ccl.errors import UserError
 from ccl.report.drawing import short
 from ccl.report.html import render

@@ -19,8 +19,7 @@ from ccl.continual_encoder.learning import KEEP_VERSIONS, Gather, Options, Outco
 from ccl.continual_encoder.model_card import write_card
 from ccl.continual_encoder.page import write_state_page
 from ccl.continual_encoder.searching import Collection, find
-from ccl.data import EncodedSource, ImageSource, chunked
-from ccl.data.gathering import Gathered, gather, gather_arrays
+from ccl.data import EncodedSource, Gathered, ImageSource, chunked, gather, gather_arrays
 from ccl.errors import UserError
 from ccl.runs.display import make_display
 from ccl.runs.folder_lock import locked

@@ -15,9 +15,10 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from ccl.atomic_files import replacing
 from ccl.continual_encoder.description import description
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.writing import check_target, replacing, require
+from ccl.continual_encoder.writing import check_target, require
 from ccl.data import ImageSource, chain, load_dataset
 from ccl.encoders import make_backbone
 from ccl.encoders.reading import evaluating

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ccl.continual_encoder.writing import check_target, replacing, require
+from ccl.atomic_files import replacing
+from ccl.continual_encoder.writing import check_target, require
 from ccl.errors import UserError
 
 

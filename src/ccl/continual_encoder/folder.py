@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ccl.atomic_files import write_file
 from ccl.errors import UserError
-from ccl.folder import SETTINGS, put
+from ccl.folder import SETTINGS
 from ccl.loading import dump_settings, load_settings
 from ccl.memory import RehearsalMemory
 from ccl.runs.folder_lock import Kind
@@ -82,7 +83,7 @@ class StateFolder:
 
     def write(self, ledger: Ledger) -> None:
         """From here on this is what counts."""
-        put(self.path / LEDGER, json.dumps({"format": FORMAT, **asdict(ledger)}, indent=1))
+        write_file(self.path / LEDGER, json.dumps({"format": FORMAT, **asdict(ledger)}, indent=1))
 
     def settings(self) -> Settings | None:
         """None before the first drop."""
@@ -90,7 +91,7 @@ class StateFolder:
         return load_settings(str(path)) if path.is_file() else None
 
     def write_settings(self, settings: Settings) -> None:
-        put(self.path / SETTINGS, dump_settings(settings))
+        write_file(self.path / SETTINGS, dump_settings(settings))
 
     def version(self, number: int | None = None) -> Checkpoint:
         """The version asked for; else the pinned one, else the current one."""
@@ -130,8 +131,7 @@ class StateFolder:
                 self.versions.remove(number)
 
     def remember_seen(self, number: int, digests: Sequence[bytes]) -> None:
-        (self.path / SEEN).mkdir(exist_ok=True)
-        put(self.path / SEEN / f"{number:08d}.bin", b"".join(digests))
+        write_file(self.path / SEEN / f"{number:08d}.bin", b"".join(digests))
 
     def seen(self, numbers: Sequence[int]) -> set[bytes]:
         """The digests of all images that these versions' drops brought."""

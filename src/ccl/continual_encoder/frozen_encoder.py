@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ccl.continual_encoder.folder import StateFolder
-from ccl.data import ImageSource
-from ccl.data.resizing import squared
+from ccl.data import ImageSource, squared
 from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
 from ccl.runs.build import build_device, build_encoder, build_viewer

@@ -18,10 +18,7 @@ from ccl.continual_encoder.folder import STATE, STEPS, Ledger, StateFolder
 from ccl.continual_encoder.health import load_labelled
 from ccl.continual_encoder.pending_drop import UNPACKED, Claim, fingerprint, forget_stale, is_begun, mark_refused
 from ccl.continual_encoder.promotion import judged, lost_too_much
-from ccl.data import BadImage, ImageSource, write_bad_images
-from ccl.data.dataset import with_ids
-from ccl.data.gathering import Gathered, Unseen
-from ccl.data.resizing import squared
+from ccl.data import BadImage, Gathered, ImageSource, Unseen, squared, with_ids, write_bad_images
 from ccl.errors import UserError
 from ccl.folder import METRICS, put
 from ccl.loading import merged

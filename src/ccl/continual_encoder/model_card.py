@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from ccl.atomic_files import write_file
 from ccl.continual_encoder.description import preprocessing
 from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.writing import replacing
 
 _PT2 = """import torch
 
@@ -55,8 +55,7 @@ features = model.eval()(images)
 def write_card(frozen: FrozenEncoder, exported: Exported) -> Path:
     """Write the card as `<name>.card.md` beside the export."""
     path = exported.path.with_suffix(".card.md")
-    with replacing(path) as unfinished:
-        unfinished.write_text(card(frozen, exported), encoding="utf-8", errors="replace")
+    write_file(path, card(frozen, exported))
     return path
 
 

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ccl.atomic_files import write_file
 from ccl.continual_encoder.folder import PAGE, Ledger, StateFolder
 from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, events, history, pair
-from ccl.folder import put
 from ccl.memory import RehearsalMemory
 from ccl.report.drawing import GREY, drawing, to_svg
 from ccl.report.html import render
@@ -51,7 +51,7 @@ def write_state_page(state: StateFolder) -> None:
         events=events(ledger),
         settings=about["settings"],
     )
-    put(state.path / PAGE, page)
+    write_file(state.path / PAGE, page)
 
 
 def _headline(ledger: Ledger, steps: Sequence[Step], memory: RehearsalMemory) -> str:

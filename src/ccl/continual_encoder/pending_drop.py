@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ccl.atomic_files import write_file
 from ccl.continual_encoder.folder import Ledger, StateFolder
 from ccl.data import Unseen
 from ccl.errors import UserError
-from ccl.folder import put
 from ccl.settings import Settings, differences
 from ccl.training import Observer
 
@@ -54,7 +54,7 @@ class Claim:
         state.write(ledger)  # first: it marks the folder as a state
         state.write_settings(settings)
         state.learning.mkdir(parents=True, exist_ok=True)
-        put(path, json.dumps({**asdict(self), "began": time.time()}, indent=1))
+        write_file(path, json.dumps({**asdict(self), "began": time.time()}, indent=1))
 
 
 def is_begun(state: StateFolder) -> bool:
@@ -65,7 +65,7 @@ def is_begun(state: StateFolder) -> bool:
 def mark_refused(state: StateFolder) -> bool:
     """Another drop may now take its place; whether this is news."""
     begun = _read(state.learning / DROP)
-    put(state.learning / DROP, json.dumps(begun | {"refused": True}, indent=1))
+    write_file(state.learning / DROP, json.dumps(begun | {"refused": True}, indent=1))
     return not begun.get("refused")
 
 

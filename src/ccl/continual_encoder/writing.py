@@ -1,10 +1,9 @@
-"""Files that appear whole or not at all, and what is refused before the work rather than after it."""
+"""Files that can't be written, and packages that are missing, refused before the work rather than after it."""
 
 import importlib
 import os
 import tempfile
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 
 from ccl.errors import UserError
@@ -31,17 +30,3 @@ def require(packages: Collection[str], extra: str, what: str) -> None:
             importlib.import_module(package)
         except Exception as error:  # a broken installation raises anything
             raise UserError(f"{what} needs {package}, which can't be imported; pip install 'ccl[{extra}]'") from error
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write; at the end it takes the place of `path`, and after an error nothing is left."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")  # some writers look at the suffix
-    try:
-        yield unfinished
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -6,16 +6,17 @@ for: the embedded sets are drawn from a seed, the others are found below a data 
 """
 
 from ccl.data.batches import epoch_batches
-from ccl.data.chunks import chunked
-from ccl.data.dataset import BadImage, Dataset
+from ccl.data.dataset import BadImage, Dataset, with_ids, write_bad_images
 from ccl.data.datasets import DATASET_NAMES, EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
-from ccl.data.gathering import Gathered, Unseen, gather, gather_arrays
+from ccl.data.gathered import Gathered, Unseen
+from ccl.data.ingest import gather, gather_arrays, squared
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.data.streams import (
     Step,
     arrival_order,
     blurred_incremental,
+    chunked,
     class_incremental,
     cut_alike,
     data_incremental,
@@ -24,7 +25,6 @@ from ccl.data.streams import (
     of_classes,
     task_free,
 )
-from ccl.data.validation import write_bad_images
 
 __all__ = [
     "DATASET_NAMES",
@@ -55,6 +55,8 @@ __all__ = [
     "gather_arrays",
     "load_dataset",
     "of_classes",
+    "squared",
     "task_free",
+    "with_ids",
     "write_bad_images",
 ]

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple, cast
 
+from ccl.atomic_files import remove, write_file
 from ccl.data import decoding
 from ccl.data.dataset import Progress
 from ccl.data.decoding import is_image_name
@@ -41,7 +42,7 @@ _COMPRESSIONS: dict[bytes, Callable[[BinaryIO], object]] = {
     b"\xfd7zXZ\0": lzma.open,
 }
 # What the readers of both formats raise for damaged input; a UserError is a ValueError and passes before.
-_DAMAGE = (
+DAMAGE = (
     *(OSError, EOFError, ValueError, LookupError, ArithmeticError, RuntimeError, MemoryError),
     *(struct.error, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile),
 )
@@ -58,11 +59,13 @@ class Unpacked:
 
     members: tuple[str, ...]  # their names within it, as it has them; two may be equal
     paths: tuple[str, ...]  # where they lie now
-    others: tuple[str, ...]  # members that are no images by their suffix
+    others: tuple[str, ...]  # members that are not images by their suffix
     num_special: int  # links, devices and sparse files that are called like images
 
 
-class _Member(NamedTuple):
+class Member(NamedTuple):
+    """A file of an archive, or something that is not a file."""
+
     name: str
     num_bytes: int
     is_plain: bool  # a file, with all its bytes in the archive
@@ -72,26 +75,25 @@ class _Member(NamedTuple):
 def unpack(archive: Path, workshop: Path, progress: Progress | None = None) -> Unpacked:
     """The images of an archive, unpacked into a folder of the workshop, or found there as unpacked before.
 
-    What is there is used only if it is complete and the archive has still the same size and time of change.
+    What is there is used only if it is complete, i.e. has a manifest, which is written last, and the files that it
+    names, and if the archive still has the same size and time of change.
     """
     try:
-        goal = workshop / _key(archive)
-        if (before := _reopened(goal)) is not None:
+        folder = workshop / _key(archive)
+        if (before := _reopened(folder)) is not None:
             return before
-        unfinished = goal.with_name(goal.name + ".part")
-        for leftover in (goal, unfinished):
-            shutil.rmtree(leftover, ignore_errors=True)
-        unfinished.mkdir(parents=True)
+        remove(folder)
+        folder.mkdir(parents=True)
         try:
-            _unpack(archive, unfinished, progress)
-            os.replace(unfinished, goal)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            _unpack(archive, folder, progress)
+        except BaseException:
+            remove(folder)
+            raise
     except UserError:
         raise
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise UserError(_explained(archive, workshop, error)) from error
-    after = _reopened(goal)
+    after = _reopened(folder)
     assert after is not None
     return after
 
@@ -108,7 +110,7 @@ def _explained(archive: Path, workshop: Path, error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.errno != errno.EINVAL:  # that is a seek to nowhere
         return f"can't unpack {str(archive)!r} into {str(workshop)!r}: {error.strerror}"
     why = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"{str(archive)!r} is damaged or no such archive as its name says ({why}); fetch it again, or {_BY_HAND}"
+    return f"{str(archive)!r} is damaged or not an archive of its suffix ({why}); fetch it again, or {_BY_HAND}"
 
 
 def _file_name(number: int, member: str) -> str:
@@ -135,8 +137,8 @@ def _unpack(archive: Path, goal: Path, progress: Progress | None) -> None:
     num_special = 0
     with archive.open("rb") as file:
         num_bytes = os.fstat(file.fileno()).st_size
-        read = _zip_members if archive.name.lower().endswith(".zip") else _tar_members
-        for member in read(archive, file, max(RATIO_FROM, MAX_RATIO * num_bytes), goal):
+        is_zip = archive.name.lower().endswith(".zip")
+        for member in _zip_members(archive, file, goal) if is_zip else tar_members(archive, file):
             if any(is_hidden(part) for part in member.name.split("/") if part not in (".", "..")):
                 continue
             if not is_image_name(member.name):
@@ -152,16 +154,21 @@ def _unpack(archive: Path, goal: Path, progress: Progress | None) -> None:
                     progress(min(file.tell(), num_bytes), num_bytes)
     images.sort(key=lambda row: (row[0].split("/"), row[1]))
     manifest = {"images": images, "others": sorted(others), "special": num_special}
-    (goal / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")  # ASCII, whatever bytes the names hold
+    write_file(goal / _MANIFEST, json.dumps(manifest))  # ASCII, whatever bytes the names hold
 
 
-def _write(archive: Path, member: _Member, goal: Path) -> None:
+def _write(archive: Path, member: Member, goal: Path) -> None:
     if member.num_bytes > decoding.MAX_BYTES:
         raise UserError(
             f"{member.name!r} of {str(archive)!r} has {member.num_bytes:,} bytes, and no image more than "
             f"{decoding.MAX_BYTES:,}; {_BY_HAND}, without this file"
         )
     _check_room(archive, goal.parent, member.num_bytes)
+    copy_member(member, goal)
+
+
+def copy_member(member: Member, goal: Path) -> None:
+    """Write a member to a new file, and no more of it than it says it has."""
     written = 0
     with member.open() as content, goal.open("xb") as file:
         while chunk := content.read(_CHUNK):
@@ -169,7 +176,7 @@ def _write(archive: Path, member: _Member, goal: Path) -> None:
             if written > member.num_bytes:
                 break
     if written != member.num_bytes:
-        raise EOFError(f"{member.name!r} has not the {member.num_bytes} bytes it should have")
+        raise EOFError(f"{member.name!r} does not have the {member.num_bytes} bytes it should have")
 
 
 def _free(folder: Path) -> int:
@@ -184,18 +191,22 @@ def _check_room(archive: Path, folder: Path, num_bytes: int) -> None:
         )
 
 
+def _limit(file: BinaryIO) -> int:
+    return max(RATIO_FROM, MAX_RATIO * os.fstat(file.fileno()).st_size)
+
+
 def _bomb(archive: str, limit: int) -> UserError:
     return UserError(
-        f"{archive!r} would unpack to more than {limit:,} bytes, far more than its own size tells, and is refused; "
+        f"{archive!r} would unpack to more than {limit:,} bytes, far more than its own size suggests, and is refused; "
         f"if you trust it, {_BY_HAND}"
     )
 
 
-def _zip_members(path: Path, file: BinaryIO, limit: int, goal: Path) -> Iterator[_Member]:
+def _zip_members(path: Path, file: BinaryIO, goal: Path) -> Iterator[Member]:
     """All that is in a zip, in the order in which it lies there; whether there is room is known at once."""
     with zipfile.ZipFile(file) as archive:
         wanted = sum(entry.file_size for entry in archive.infolist() if is_image_name(entry.filename))
-        if wanted > limit:
+        if wanted > (limit := _limit(file)):
             raise _bomb(str(path), limit)
         _check_room(path, goal, wanted)
 
@@ -211,24 +222,24 @@ def _zip_members(path: Path, file: BinaryIO, limit: int, goal: Path) -> Iterator
             if not entry.is_dir():
                 kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where the writer knows no such kinds
                 is_plain = kind in (0, stat.S_IFREG)
-                yield _Member(entry.filename, entry.file_size, is_plain, partial(opened, entry))
+                yield Member(entry.filename, entry.file_size, is_plain, partial(opened, entry))
 
 
-def _tar_members(path: Path, file: BinaryIO, limit: int, goal: Path) -> Iterator[_Member]:
+def tar_members(path: Path, file: BinaryIO) -> Iterator[Member]:
     """All that is in a tar, whatever it is compressed with, in one pass.
 
-    Sparse files are no plain ones here, though tarfile counts them so: a few bytes can stand for terabytes.
+    Sparse files are not plain here, though they are to tarfile: a few bytes can stand for terabytes.
     """
     start = file.read(6)
     file.seek(0)
     decompress = next((opener for magic, opener in _COMPRESSIONS.items() if start.startswith(magic)), None)
-    stream = _Bounded(file if decompress is None else cast(BinaryIO, decompress(file)), str(path), limit)
+    stream = _Bounded(file if decompress is None else cast(BinaryIO, decompress(file)), str(path), _limit(file))
     with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as archive:
         while (entry := archive.next()) is not None:
             if not entry.isdir():
                 is_plain = entry.isreg() and not entry.issparse()
                 name = entry.name.removeprefix("./")
-                yield _Member(name, entry.size, is_plain, partial(_content, archive, entry))
+                yield Member(name, entry.size, is_plain, partial(_content, archive, entry))
             archive.members.clear()  # type: ignore[attr-defined]  # it would keep them all
         # tarfile takes a damaged header for the end.
         stream.seek(archive.offset)

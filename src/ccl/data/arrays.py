@@ -1,16 +1,19 @@
-"""Arrays, tensors and pictures as their users hold them, brought to uint8 RGB."""
+"""Arrays, tensors and pictures as their users hold them, brought to uint8 RGB, and to one square size."""
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from ccl.data.decoding import MAX_PIXELS, BadImageError, upright_rgb
+from ccl.data.sources import ImageSource
 from ccl.errors import UserError
 
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with alpha
 _SLACK = 1e-4  # by how much rounding may carry a float beyond 0 or 1
+_CHUNK = 2048  # images that are held as floats at one time
 
 
 def rgb_pixels(image: NDArray[np.generic] | Tensor | Image.Image) -> NDArray[np.uint8]:
@@ -70,7 +73,7 @@ def _as_array(image: NDArray[np.generic] | Tensor) -> NDArray[np.generic]:
         # NumPy has no bfloat16.
         return np.asarray((plain.to(torch.float32) if plain.is_floating_point() else plain).numpy())
     except (TypeError, RuntimeError) as error:  # a sparse, quantized or meta tensor
-        raise UserError(f"is no plain tensor ({' '.join(str(error).split())})") from error
+        raise UserError(f"is not a plain tensor ({' '.join(str(error).split())})") from error
 
 
 def _from_shares(values: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -85,3 +88,25 @@ def _from_shares(values: NDArray[np.float32]) -> NDArray[np.uint8]:
         )
     shares: NDArray[np.float32] = values.clip(0, 1)
     return np.rint(shares * 255).astype(np.uint8)
+
+
+def square_picture(image: Image.Image, side: int) -> NDArray[np.uint8]:
+    """The centre square of a picture, anti-aliased, (side, side, 3)."""
+    square = min(image.size)
+    left, top = (image.width - square) / 2, (image.height - square) / 2
+    small = image.resize((side, side), Image.Resampling.BILINEAR, box=(left, top, left + square, top + square))
+    return np.array(small, dtype=np.uint8)
+
+
+def square_arrays(source: ImageSource, side: int) -> Tensor:
+    """The centre squares of images of one size, anti-aliased, uint8 (N, 3, side, side)."""
+    images = torch.empty(len(source), 3, side, side, dtype=torch.uint8)
+    for chunk in torch.split(torch.arange(len(source)), _CHUNK):
+        pixels = source.read(chunk).float()  # (n, 3, H, W)
+        height, width = pixels.shape[2:]
+        square = min(height, width)
+        top, left = (height - square) // 2, (width - square) // 2
+        pixels = pixels[:, :, top : top + square, left : left + square]
+        small = F.interpolate(pixels, size=(side, side), mode="bilinear", antialias=True)
+        images[chunk] = small.round().clamp(0, 255).to(torch.uint8)
+    return images

@@ -1,11 +1,10 @@
 """CIFAR-10 and CIFAR-100 in their official python layout, read without running what their pickles ask for."""
 
 import hashlib
-import math
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,31 +91,23 @@ def read(layout: Layout, root: Path) -> Dataset:
                 )
     train = [_images_and_labels(folder / member, layout.label_key) for member in layout.train_files]
     test_images, test_labels = _images_and_labels(folder / layout.test_file, layout.label_key)
-    names = load_plain_pickle(folder / layout.meta_file).get(layout.names_key)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{folder / layout.meta_file} does not hold a list of class names")
     return Dataset(
         name=layout.name,
         train=ArraySource(torch.cat([images for images, _ in train])),
         train_labels=torch.cat([labels for _, labels in train]),
         test=ArraySource(test_images),
         test_labels=test_labels,
-        class_names=tuple(names),
+        class_names=tuple(load_plain_pickle(folder / layout.meta_file)[layout.names_key]),
         fingerprint="",
     )
 
 
 def _images_and_labels(path: Path, label_key: str) -> tuple[Tensor, Tensor]:
-    """uint8 (N, 3, 32, 32) and int64 (N,)."""
+    """uint8 (N, 3, 32, 32) and int64 (N,), of a file whose md5 sum was compared."""
     content = load_plain_pickle(path)
-    data, labels = content.get("data"), content.get(label_key)
-    if not isinstance(data, _Array) or data.pixels.ndim != 2 or data.pixels.shape[1] != 3 * 32 * 32:
-        raise UserError(f"{path} does not hold images of 32×32 pixels")
-    if not isinstance(labels, list) or len(labels) != len(data.pixels) or not all(type(y) is int for y in labels):
-        raise UserError(f"{path} does not hold one label for each image")
     # A copy, because the pickle's bytes are read-only.
-    images = torch.from_numpy(data.pixels.reshape(-1, 3, 32, 32).copy())
-    return images, torch.tensor(labels, dtype=torch.int64)
+    images = torch.from_numpy(content["data"].pixels.reshape(-1, 3, 32, 32).copy())
+    return images, torch.tensor(content[label_key], dtype=torch.int64)
 
 
 class _Kind:
@@ -141,7 +132,7 @@ class _Array:
     def __setstate__(self, state: tuple[int, tuple[int, ...], _Kind, bool, bytes | str]) -> None:
         _, shape, kind, is_fortran, raw = state
         content = raw.encode("latin1") if isinstance(raw, str) else raw  # str: written by Python 2
-        if kind.code != "u1" or len(content) != math.prod(shape):
+        if kind.code != "u1":
             raise pickle.UnpicklingError("an array that is not of bytes")
         self.pixels = np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if is_fortran else "C")
 
@@ -161,21 +152,14 @@ class _PlainUnpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
         return self._allowed[module, name]
 
-    def persistent_load(self, pid: object) -> NoReturn:
-        raise pickle.UnpicklingError("it asks for persistent objects")
 
-
-def load_plain_pickle(path: Path) -> dict[str, object]:
+def load_plain_pickle(path: Path) -> dict[str, Any]:
     """The dictionary in a pickle; anything that would run code, or is damaged, is a UserError."""
-    with path.open("rb") as file:
-        content = _unpickled(file, path)
-    if not isinstance(content, dict):
-        raise UserError(f"{path} does not hold a dictionary")
-    return {str(key): value for key, value in content.items()}
-
-
-def _unpickled(file: BinaryIO, path: Path) -> object:
     try:
-        return _PlainUnpickler(file, encoding="latin1").load()
+        with path.open("rb") as file:
+            content = _PlainUnpickler(file, encoding="latin1").load()
     except Exception as error:  # damaged pickles raise nearly anything
         raise UserError(f"{path} can't be read safely: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} does not hold a dictionary")
+    return content

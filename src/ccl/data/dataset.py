@@ -1,5 +1,6 @@
 """What a dataset is, and what is done to one before a run: classes chosen, images brought to one size, sets joined."""
 
+import csv
 import hashlib
 import os
 import re
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ccl.atomic_files import replacing
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.errors import UserError, did_you_mean
 
@@ -20,7 +22,7 @@ Classes = int | str | Path | Sequence[str]  # the first so many, a file of names
 
 @dataclass(frozen=True)
 class BadImage:
-    """A file that is left out of a dataset because it is no usable image."""
+    """A file that is left out of a dataset because it is not a usable image."""
 
     path: Path
     reason: str  # one line
@@ -31,7 +33,7 @@ class BadImage:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images to learn from and images to test on; ids count through the training part and go on in the test part."""
+    """Images to learn from and images to test on; ids count through the training part, then through the test part."""
 
     name: str
     train: ImageSource
@@ -41,7 +43,19 @@ class Dataset:
     class_names: tuple[str, ...]
     fingerprint: str  # equal for equal images, labels and classes; "" until load_dataset has taken it
     skipped: tuple[BadImage, ...] = ()  # left out of both parts, in their order
-    notes: tuple[str, ...] = ()  # choices the user should be told of, one line each
+    notes: tuple[str, ...] = ()  # choices the user should know of, one line each
+
+
+def write_bad_images(path: Path, bad: Sequence[BadImage]) -> None:
+    """A CSV table of path and reason, UTF-8 whatever bytes the file names hold."""
+    with (
+        replacing(path) as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        # All is quoted, because Python before 3.13 leaves a lone carriage return bare.
+        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        writer.writerow(["path", "reason"])
+        writer.writerows([image.path, image.reason] for image in bad)
 
 
 def numbered(dataset: Dataset) -> Dataset:

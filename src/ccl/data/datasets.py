@@ -1,12 +1,12 @@
 """Datasets by name."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ccl.data.dataset import Classes, Dataset, Progress, joined, narrowed, numbered, taken_fingerprint
-from ccl.data.validation import screened
+from ccl.data.dataset import Classes, Dataset, Progress, joined, narrowed, taken_fingerprint
+from ccl.data.folders import scan
+from ccl.data.ingest import ingest
 from ccl.errors import UserError, did_you_mean
 
 EMBEDDED_DOMAINS = ("digits", "capitals", "greek", "symbols", "textures")
@@ -29,22 +29,18 @@ def load_dataset(
 ) -> Dataset:
     """A dataset of `DATASET_NAMES` (or "folder:sub/path") below the data root, narrowed and resized as asked.
 
-    Files are decoded once; those that can't be are left out and listed in `skipped`. `seed` matters to embedded sets
-    only, which are drawn from it. `progress` hears of downloads and of decoding.
+    Files that can't be decoded are left out and listed in `skipped`. `seed` matters to embedded sets only, which are
+    drawn from it. `progress` is called with bytes of downloads and with images that are decoded.
     """
     if resize is not None and resize < 1:
         raise UserError(f"resize must be at least 1 pixel, got {resize}")
     if name == "imagenet-sub" and classes is None:
         classes = _IMAGENET_SUB_CLASSES
-    whole = _opener(name)(name, data_root(root), resize, seed, download, progress)
-    wanted = numbered(narrowed(whole, classes, images_per_class))
-    if resize is None:
-        dataset = screened(wanted, progress)
-    else:
-        from ccl.data.resizing import resized
-
-        dataset = resized(wanted, resize, progress)
-    return replace(dataset, fingerprint=taken_fingerprint(wanted, classes, resize, dataset.skipped))
+    whole = _opened(name, data_root(root), resize, seed, download, progress)
+    if classes is not None or images_per_class is not None:
+        whole = narrowed(whole, classes, images_per_class)
+    dataset = ingested(whole, resize, progress)
+    return replace(dataset, fingerprint=taken_fingerprint(whole, classes, resize, dataset.skipped))
 
 
 def data_root(root: Path | str | None) -> Path:
@@ -52,50 +48,46 @@ def data_root(root: Path | str | None) -> Path:
     return Path(root or os.environ.get("CCL_DATA") or "data").expanduser()
 
 
-_Opener = Callable[[str, Path, int | None, int, bool, Progress | None], Dataset]
+def ingested(dataset: Dataset, side: int | None = None, progress: Progress | None = None) -> Dataset:
+    """The dataset without the files that can't be decoded, and squared where a side is given; ids count anew."""
+    train = ingest(dataset.train, side=side, progress=progress)
+    labels, test, test_labels, notes = dataset.train_labels, None, None, train.notes
+    skipped = (*dataset.skipped, *train.skipped)
+    if dataset.test is not None:
+        found = ingest(dataset.test, side=side, first_id=len(train.source), progress=progress)
+        test, skipped, notes = found.source, (*skipped, *found.skipped), (*notes, *found.notes)
+        test_labels = None if dataset.test_labels is None else dataset.test_labels[found.positions]
+    return replace(
+        dataset,
+        train=train.source,
+        train_labels=None if labels is None else labels[train.positions],
+        test=test,
+        test_labels=test_labels,
+        skipped=skipped,
+        notes=(*dataset.notes, *dict.fromkeys(notes)),
+    )
 
 
-def _opener(name: str) -> _Opener:
+def _opened(name: str, root: Path, resize: int | None, seed: int, download: bool, progress: Progress | None) -> Dataset:
+    """The whole dataset; imports are late, as each kind needs packages of its own."""
     if name in EMBEDDED_DOMAINS or name == "embedded":
-        return _open_embedded
+        from ccl.data.embedded import MAX_SIZE, MIN_SIZE, NATIVE_SIZE, generate
+
+        # Drawn at the wanted size where that can be done, so that nothing is resampled twice.
+        size = min(max(resize or NATIVE_SIZE, MIN_SIZE), MAX_SIZE)
+        if name == "embedded":
+            return joined([generate(domain, seed, size) for domain in EMBEDDED_DOMAINS], name)
+        return generate(name, seed, size)
     if name in ("cifar10", "cifar100"):
-        return _open_cifar
+        from ccl.data.cifar import LAYOUTS, is_present, read
+        from ccl.data.downloads import fetch_archive
+
+        layout = LAYOUTS[name]
+        if download and not is_present(layout, root):
+            fetch_archive(layout.url, layout.archive_md5, root, layout.folder, layout.members, progress)
+        return read(layout, root)
     if name in ("imagenet-sub", "imagenet-full"):
-        return _open_imagenet
+        return replace(scan(root / "imagenet"), name=name)
     if name == "folder" or name.startswith("folder:"):
-        return _open_folder
+        return scan(root / name.partition(":")[2])
     raise UserError(f"there is no dataset {name!r}{did_you_mean(name, DATASET_NAMES)}")
-
-
-def _open_embedded(name: str, root: Path, resize: int | None, seed: int, download: bool, progress: object) -> Dataset:
-    from ccl.data.embedded import MAX_SIZE, MIN_SIZE, NATIVE_SIZE, generate
-
-    # Drawn at the wanted size where that can be done, so that nothing is resampled twice.
-    size = min(max(resize or NATIVE_SIZE, MIN_SIZE), MAX_SIZE)
-    if name == "embedded":
-        return joined([generate(domain, seed, size) for domain in EMBEDDED_DOMAINS], name)
-    return generate(name, seed, size)
-
-
-def _open_cifar(
-    name: str, root: Path, resize: int | None, seed: int, download: bool, progress: Progress | None
-) -> Dataset:
-    from ccl.data.cifar import LAYOUTS, is_present, read
-    from ccl.data.downloads import fetch_archive
-
-    layout = LAYOUTS[name]
-    if download and not is_present(layout, root):
-        fetch_archive(layout.url, layout.archive_md5, root, layout.folder, layout.members, progress)
-    return read(layout, root)
-
-
-def _open_imagenet(name: str, root: Path, resize: int | None, seed: int, download: bool, progress: object) -> Dataset:
-    from ccl.data.folders import scan
-
-    return replace(scan(root / "imagenet"), name=name)
-
-
-def _open_folder(name: str, root: Path, resize: int | None, seed: int, download: bool, progress: object) -> Dataset:
-    from ccl.data.folders import scan
-
-    return scan(root / name.partition(":")[2])

@@ -1,8 +1,8 @@
-"""What screening found in files, remembered between runs, so that an unchanged folder is not decoded again.
+"""What the decoder said of files, remembered between runs, so that an unchanged folder is not decoded again.
 
 A small database in the user's cache folder: CCL_CACHE, else XDG_CACHE_HOME/ccl, else ~/.cache/ccl. It holds some 30
-bytes for a sound file and deleting it is always safe. A file is known by its path, size and time of change and by who
-judged it; anything else about it, also its content, is seen only when it is decoded.
+bytes for a sound file and deleting it is always safe. A file is known by its path, size and time of change and by the
+decoder's version and limits; anything else about it, also its content, is seen only when it is decoded.
 """
 
 import hashlib
@@ -76,7 +76,7 @@ class Verdicts:
         return found
 
     def keep(self, verdicts: Mapping[bytes, str]) -> None:
-        """Remember these; at once, so that a screening that is broken off goes on where it was."""
+        """Remember these, at once."""
         try:
             if (database := self._opened()) is not None:
                 with database:
@@ -91,26 +91,26 @@ class Verdicts:
 
     def _give_up(self, error: Exception) -> None:
         self._close()
-        self.trouble = f"the cache of screened files {self.path} can't be used and is passed over ({error})"
-        # Locked, full or not writable may pass; what is no sound database will never be one again.
+        self.trouble = f"the cache of decoded files {self.path} can't be used and is passed over ({error})"
+        # Locked, full or not writable may pass; what is not a sound database will never be one again.
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
             self.path.unlink(missing_ok=True)
             self.trouble += "; it is removed, and the next run begins a new one"
 
 
 def keys_of(names: Sequence[str]) -> list[bytes | None]:
-    """What stands for each file as it is now; None where it is not there, or too young to be told from a later one."""
-    judge = repr((PIL.__version__, decoding.ALLOWED_FORMATS, decoding.MAX_PIXELS, decoding.MAX_BYTES)).encode()
+    """What stands for each file as it is now; None where it is absent, or so young that a change could pass unseen."""
+    decoder = repr((PIL.__version__, decoding.ALLOWED_FORMATS, decoding.MAX_PIXELS, decoding.MAX_BYTES)).encode()
     here, settled = os.getcwd(), time.time_ns() - _SETTLED_NS
-    return [_key(os.path.join(here, name), judge, settled) for name in names]  # join leaves absolute names alone
-
-
-def _key(path: str, judge: bytes, settled: int) -> bytes | None:
-    try:
-        about = os.stat(path)
-    except OSError:
-        return None
-    if about.st_mtime_ns > settled:
-        return None
-    whole = b"%b\0%d %d %b" % (os.fsencode(path), about.st_size, about.st_mtime_ns, judge)
-    return hashlib.blake2b(whole, digest_size=16).digest()
+    keys: list[bytes | None] = []
+    for name in names:
+        path = os.path.join(here, name)  # leaves absolute names alone
+        try:
+            about = os.stat(path)
+        except OSError:
+            keys.append(None)
+            continue
+        whole = b"%b\0%d %d %b" % (os.fsencode(path), about.st_size, about.st_mtime_ns, decoder)
+        is_settled = about.st_mtime_ns <= settled
+        keys.append(hashlib.blake2b(whole, digest_size=16).digest() if is_settled else None)
+    return keys

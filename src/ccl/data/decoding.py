@@ -15,7 +15,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", 
 MAX_PIXELS = 64_000_000  # Pillow itself only warns at 89 million and decodes up to twice that.
 MAX_BYTES = 1 << 30  # of a file: what that many pixels take at 16 bytes each, uncompressed
 
-# From a picture's upright (W, H), as its header tells them, to the divisor of its sides (1, 2, 4, 8) that will do.
+# From a picture's upright (W, H), as its header has them, to the divisor of its sides (1, 2, 4, 8) that is enough.
 Reduction = Callable[[int, int], int]
 
 
@@ -44,33 +44,57 @@ def decode(file: Path | BinaryIO, reduction: Reduction = in_full) -> Image.Image
     A JPEG is decoded at a part of its size where `reduction` says so: pixel p of a line then stands for the pixels
     from divisor · p on, and the last may stand for fewer. Other formats come in full.
     """
-    with _any_error_as_bad_image():
-        num_bytes = file.stat().st_size if isinstance(file, Path) else file.seek(0, os.SEEK_END)
-        if num_bytes == 0:
-            raise BadImageError("the file is empty")
-        if num_bytes > MAX_BYTES:
-            raise BadImageError(f"{num_bytes:,} bytes exceed the limit of {MAX_BYTES:,}")
+    with open_image(file) as image:
+        return upright_rgb(image, reduction)
+
+
+@contextmanager
+def open_image(file: Path | BinaryIO) -> Iterator[Image.Image]:
+    """A picture of which only the header is read; any error while it is open becomes a BadImageError."""
+    with errors_as_bad_image():
+        refuse_length(file.stat().st_size if isinstance(file, Path) else file.seek(0, os.SEEK_END))
         with Image.open(file, formats=ALLOWED_FORMATS) as image:  # rewinds an open file
-            return upright_rgb(image, reduction)
+            yield image
+
+
+def refuse_length(num_bytes: int) -> None:
+    """Raises BadImageError where a file is too short or too long to be an image."""
+    if num_bytes == 0:
+        raise BadImageError("the file is empty")
+    if num_bytes > MAX_BYTES:
+        raise BadImageError(f"{num_bytes:,} bytes exceed the limit of {MAX_BYTES:,}")
 
 
 def upright_rgb(image: Image.Image, reduction: Reduction = in_full) -> Image.Image:
     """An opened picture, as `decode` returns it; its file may be broken where it is not yet read."""
-    with _any_error_as_bad_image():
+    with errors_as_bad_image():
         if image.width * image.height > MAX_PIXELS:
             raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
-        _reduce(image, reduction)
-        return _to_rgb(ImageOps.exif_transpose(image))
+        if reduction is not in_full:
+            _reduce(image, reduction)
+        image = ImageOps.exif_transpose(image)
+        if image.mode in ("I", "I;16", "I;16B", "I;16L"):  # 16 bits a channel: keep the upper 8, not the lower
+            image = image.convert("F").point(lambda value: value / 256).convert("L")
+        elif image.mode == "F":
+            image = _float_to_grey(image)
+        if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+            image = image.convert("RGBA")
+            white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+            image = Image.alpha_composite(white, image)
+        return image.convert("RGB")
 
 
 @contextmanager
-def _any_error_as_bad_image() -> Iterator[None]:
+def errors_as_bad_image(path: Path | None = None) -> Iterator[None]:
+    """Any error becomes a BadImageError, with the path where one is given."""
     try:
         yield
-    except BadImageError:
-        raise
+    except BadImageError as error:
+        if path is None:
+            raise
+        raise BadImageError(error.reason, path) from error
     except Exception as error:  # Pillow raises many kinds for broken files
-        raise BadImageError(_reason(error)) from error
+        raise BadImageError(_reason(error), path) from error
 
 
 def _reduce(image: Image.Image, reduction: Reduction) -> None:
@@ -89,22 +113,10 @@ def _reduce(image: Image.Image, reduction: Reduction) -> None:
 def _reason(error: Exception) -> str:
     """Why a file can't be decoded, in one line and without its name, which Pillow and Python put in some messages."""
     if isinstance(error, UnidentifiedImageError):
-        return f"no image of the formats {', '.join(ALLOWED_FORMATS)}, or its header is damaged"
+        return f"not an image of the formats {', '.join(ALLOWED_FORMATS)}, or its header is damaged"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode in ("I", "I;16", "I;16B", "I;16L"):  # 16 bits a channel: keep the upper 8, not the lower
-        image = image.convert("F").point(lambda value: value / 256).convert("L")
-    elif image.mode == "F":
-        image = _float_to_grey(image)
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, image)
-    return image.convert("RGB")
 
 
 def _float_to_grey(image: Image.Image) -> Image.Image:

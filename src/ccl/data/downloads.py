@@ -2,21 +2,18 @@
 
 import hashlib
 import http.client
-import os
-import shutil
-import tarfile
 import tempfile
 import urllib.request
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from ccl.atomic_files import move_into_place
+from ccl.data.archives import DAMAGE, copy_member, tar_members
 from ccl.data.dataset import Progress
 from ccl.errors import UserError
 
 _CHUNK = 1 << 20
 _TIMEOUT = 30  # seconds without a byte
-_MAX_MEMBER = 1 << 30  # bytes; the largest known member, the training part of CIFAR-100, has 155 million
 
 
 def fetch_archive(
@@ -36,11 +33,10 @@ def fetch_archive(
             unpacked = _unpack(archive, Path(workshop) / "unpacked", folder, members)
             (root / folder).mkdir(exist_ok=True)
             for member in members:
-                os.replace(unpacked / member, root / folder / member)
+                move_into_place(unpacked / member, root / folder / member)
     except UserError:
         raise
-    # An URLError is an OSError; the reason is what the user can act on. tarfile lets some ValueErrors through.
-    except (OSError, http.client.HTTPException, tarfile.TarError, EOFError, zlib.error, ValueError) as error:
+    except (*DAMAGE, http.client.HTTPException) as error:  # a URLError is an OSError
         raise UserError(f"can't download {url} to {root}: {' '.join(str(error).split())}") from error
 
 
@@ -60,23 +56,14 @@ def _download(url: str, goal: Path, progress: Progress | None) -> str:
 
 
 def _unpack(archive: Path, goal: Path, folder: str, members: Mapping[str, str]) -> Path:
-    """Only regular files with the known names are written, under those names: the archive can't choose a path.
-
-    Sparse files are no regular ones here, though tarfile counts them so: a few bytes can stand for terabytes.
-    """
+    """Only plain files with the known names are written, under those names: the archive can't choose a path."""
     goal.mkdir()
-    with tarfile.open(archive, "r:gz") as tar:
-        for entry in tar:
-            parent, _, member = entry.name.removeprefix("./").rpartition("/")
-            if parent != folder or member not in members or not entry.isreg() or entry.issparse():
-                continue
-            if entry.size > _MAX_MEMBER:
-                raise UserError(f"{entry.name} of the archive has {entry.size:,} bytes, more than {_MAX_MEMBER:,}")
-            content = tar.extractfile(entry)
-            if content is not None:
-                with content, (goal / member).open("wb") as file:
-                    shutil.copyfileobj(content, file, _CHUNK)
-    missing = [member for member in members if not (goal / member).is_file()]
+    with archive.open("rb") as file:
+        for member in tar_members(archive, file):
+            parent, _, name = member.name.rpartition("/")
+            if parent == folder and name in members and member.is_plain:
+                copy_member(member, goal / name)
+    missing = [name for name in members if not (goal / name).is_file()]
     if missing:
         raise UserError(f"the archive lacks {folder}/{missing[0]}")
     return goal

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -74,25 +75,16 @@ def _flat(folder: Path, name: str, notes: tuple[str, ...]) -> Dataset:
 
 
 def _labelled(folder: Path, train: Listing, test: Listing, notes: tuple[str, ...]) -> Dataset:
+    """Both parts class by class, with the labels of the classes of the training part."""
     names = tuple(train)
-    train_paths, train_labels = _flattened(train, names)
-    test_paths, test_labels = _flattened(test, names)
-    return Dataset(
-        name=folder.resolve().name,
-        train=FileSource(train_paths),
-        train_labels=train_labels,
-        test=FileSource(test_paths) if test_paths else None,
-        test_labels=test_labels if test_paths else None,
-        class_names=names,
-        fingerprint="",
-        notes=notes,
-    )
-
-
-def _flattened(listing: Listing, names: tuple[str, ...]) -> tuple[list[str], Tensor]:
-    paths = [path for name in names for path in listing.get(name, [])]
-    labels = [label for label, name in enumerate(names) for _ in listing.get(name, [])]
-    return paths, torch.tensor(labels, dtype=torch.int64)
+    parts: list[tuple[FileSource, Tensor] | tuple[None, None]] = []
+    for listing in (train, test):
+        paths = [path for name in names for path in listing.get(name, [])]
+        labels = [label for label, name in enumerate(names) for _ in listing.get(name, [])]
+        parts.append((FileSource(paths), torch.tensor(labels)) if paths else (None, None))
+    (train_files, train_labels), (test_files, test_labels) = parts
+    assert train_files is not None
+    return Dataset(folder.resolve().name, train_files, train_labels, test_files, test_labels, names, "", notes=notes)
 
 
 def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
@@ -126,7 +118,7 @@ def _images_below(folder: str) -> Iterator[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder is nobody's images: hidden by its name, or what macOS adds to archives."""
+    """Whether a file or folder holds no user's images: hidden by its name, or what macOS adds to archives."""
     return name.startswith(".") or name == "__MACOSX"
 
 
@@ -134,7 +126,7 @@ def entries(folder: Path | str) -> list[os.DirEntry[str]]:
     """What lies in a folder, by name; hidden things are passed over."""
     try:
         with os.scandir(folder) as found:
-            return sorted((entry for entry in found if not is_hidden(entry.name)), key=lambda entry: entry.name)
+            return sorted((entry for entry in found if not is_hidden(entry.name)), key=attrgetter("name"))
     except OSError as error:
         raise UserError(f"can't list {folder}: {error.strerror}") from error
 
@@ -150,7 +142,7 @@ def is_image(entry: os.DirEntry[str]) -> bool:
 
 
 def is_dir(entry: os.DirEntry[str], *, follow_links: bool = True) -> bool:
-    """Whether it is a folder; a link to itself is none."""
+    """Whether it is a folder; a link to itself is not."""
     try:
         return entry.is_dir(follow_symlinks=follow_links)
     except OSError:

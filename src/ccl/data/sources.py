@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ccl.data.decoding import BadImageError, Reduction, decode, encode_png, in_full
+from ccl.data.decoding import Reduction, decode, encode_png, errors_as_bad_image, in_full, refuse_length
 
 
 class ImageSource(Protocol):
@@ -120,13 +120,14 @@ class FileSource:
 
     def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         path = Path(self.names[position])
-        try:
+        with errors_as_bad_image(path):  # also of a file that was sound when the dataset was loaded
             return decode(path, reduction)
-        except BadImageError as error:  # also a file that was sound when the dataset was loaded
-            raise BadImageError(error.reason, path) from error
 
     def encoded(self, position: int) -> bytes:
-        return Path(self.names[position]).read_bytes()
+        path = Path(self.names[position])
+        with errors_as_bad_image(path), path.open("rb") as file:
+            refuse_length(os.fstat(file.fileno()).st_size)
+            return file.read()
 
     def subset(self, positions: Tensor) -> ImageSource:
         return FileSource([self.names[position] for position in positions.tolist()], self.ids[positions])

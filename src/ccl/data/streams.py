@@ -1,18 +1,19 @@
 """Steps of a stream: which images arrive together, by class, by domain, at random, with blurred borders or none."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ccl.data.chunks import chunked
 from ccl.data.dataset import Dataset, joined
 from ccl.errors import UserError
 from ccl.seeding import permutation
 
+Item = TypeVar("Item")
 Labels = Tensor | NDArray[np.integer] | Sequence[int]
 DEFAULT_MIXING = 0.2
 _MOST_SIZES = 20  # that a line can list
@@ -90,6 +91,30 @@ def task_free(
     _refuse_steps(1, len(ids), "images")
     order = arrival_order(ids, seed, labels, mixing).tolist()
     return _steps([torch.tensor(part) for part in chunked(order, chunk, minimum)], labels)
+
+
+def chunked(items: Iterable[Item], size: int, minimum: int = 1) -> Iterator[list[Item]]:
+    """Lists of `size` items in their order; the last may be shorter, and one below `minimum` joins the one before it.
+
+    No more is read than the next list needs: `size` items, and `minimum` beyond where that is above 1.
+    """
+    if size < 1:
+        raise UserError(f"a chunk can't have {size} items; nearest valid value: 1")
+    if not 1 <= minimum <= size:
+        nearest = min(max(minimum, 1), size)
+        raise UserError(f"the minimum of chunks of {size} can't be {minimum}; nearest valid value: {nearest}")
+    return _chunks(items, size, minimum if minimum > 1 else 0)
+
+
+def _chunks(items: Iterable[Item], size: int, ahead: int) -> Iterator[list[Item]]:
+    waiting: list[Item] = []
+    for item in items:
+        waiting.append(item)
+        if len(waiting) == size + ahead:  # what is left can now stand alone
+            yield waiting[:size]
+            del waiting[:size]
+    if waiting:
+        yield waiting
 
 
 def arrival_order(ids: Tensor, seed: int, labels: Labels | None = None, mixing: float = DEFAULT_MIXING) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from ccl.folder import put
+from ccl.atomic_files import write_file
 from ccl.report import figures, measures
 from ccl.report.drawing import to_svg
 from ccl.report.html import render
@@ -67,7 +67,7 @@ def write_outcome(
     for table, kind in zip(own, ("summary", "differences"), strict=False):
         texts[f"{name}-{kind}.csv"] = to_csv(table)
     for file, content in texts.items():
-        put(folder / file, content)
+        write_file(folder / file, content)
     write_page(records, tables, folder / f"{name}.html", title)
     return tables
 
@@ -102,7 +102,7 @@ def write_page(records: Sequence[RunRecord], tables: Sequence[Table], path: Path
         has_upper_bound=any(arm.is_all_at_once for arm in arms),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    put(path, page)
+    write_file(path, page)
 
 
 def _streams(arms: Sequence[Arm]) -> dict[str, list[Drawing]]:

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ccl.atomic_files import write_file
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
-from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS, put
+from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS
 from ccl.loading import dump_settings, load_settings
 from ccl.report.trackers import Tracker
 from ccl.settings import Settings
@@ -53,8 +54,8 @@ class RunLog(Log):
         super().__init__(folder)
         self._trackers = trackers
         folder.mkdir(parents=True, exist_ok=True)
-        put(folder / SETTINGS, dump_settings(settings))
-        put(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
+        write_file(folder / SETTINGS, dump_settings(settings))
+        write_file(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
         self.started = time.time()
         self._epoch = _Sums()
         self._clock = time.perf_counter()
@@ -83,7 +84,7 @@ class RunLog(Log):
         """Replace status.json: what the run is doing now, and who does it."""
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         times = {"started": self.started, "updated": time.time()}
-        put(self.folder / STATUS, json.dumps({"state": state, **about, **holder, **times}, indent=2))
+        write_file(self.folder / STATUS, json.dumps({"state": state, **about, **holder, **times}, indent=2))
         if state != "running":
             for tracker in self._trackers:
                 tracker.close(state)

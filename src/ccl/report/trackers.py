@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from ccl.atomic_files import write_file
 from ccl.errors import UserError
 
 # What each tracker needs: a folder ./wandb can be imported too, so the module alone proves nothing.
@@ -135,7 +136,7 @@ class _WeightsAndBiases:
 
         kept = folder / "wandb_run_id"
         if not kept.exists():
-            kept.write_text(uuid.uuid4().hex, encoding="utf-8")
+            write_file(kept, uuid.uuid4().hex)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "ccl"),
             dir=str(folder),
@@ -177,7 +178,7 @@ class _MLflow:
         except (OSError, mlflow.MlflowException):  # new here, deleted there, or another server: it is told all rows
             experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "ccl"))
             self._run_id = self._client.create_run(experiment.experiment_id, run_name=title).info.run_id
-            kept.write_text(self._run_id, encoding="utf-8")
+            write_file(kept, self._run_id)
             # Once only, as a parameter can't change; of a long list its beginning, as old servers take 500 letters.
             params = [Param(name, str(value)[:500]) for name, value in _flat(settings).items()]
             self._client.log_batch(self._run_id, params=params, synchronous=True)

@@ -22,6 +22,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from ccl.atomic_files import remove, sync, write_folder
 from ccl.errors import UserError
 
 FORMAT = 1
@@ -97,7 +98,7 @@ class CheckpointStore:
         if wrong := [name for name in files if not _PLAIN_NAME.fullmatch(name) or name in (STATE, MANIFEST)]:
             raise ValueError(f"not names for files of a checkpoint: {wrong}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        _sync(self.folder.parent)
+        sync(self.folder.parent)
         number = max(self.numbers(), default=0) + 1 if number is None else number
         path, unfinished = self.folder / f"{number:08d}", self.folder / f"{SAVING}{os.getpid()}-{number}"
         contents = {STATE: safetensors.torch.save(_apart(tensors)), **files}
@@ -106,14 +107,11 @@ class CheckpointStore:
         if shutil.disk_usage(self.folder).free < needed:
             raise DiskFullError(path, needed, "disk full")
         try:
-            _write_folder(unfinished, contents)
-            os.rename(unfinished, path)
-        except BaseException as error:
-            _remove(unfinished)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            write_folder(path, contents, unfinished)  # on the disk before an old one is removed
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
                 raise DiskFullError(path, needed, os.strerror(error.errno)) from error
             raise
-        _sync(self.folder)  # the new one is on the disk before an old one goes
         self._bad.pop(path, None)  # where a bad one of this number was removed by hand
         self._prune()
         return path
@@ -132,7 +130,7 @@ class CheckpointStore:
         """Let go of this one; a kill half-way leaves nothing that looks like a checkpoint."""
         folder = self.folder / f"{number:08d}"
         if folder in self._present():
-            _remove(folder.rename(self.folder / f"{PRUNING}{os.getpid()}-{folder.name}"))
+            remove(folder.rename(self.folder / f"{PRUNING}{os.getpid()}-{folder.name}"))
 
     def numbers(self) -> list[int]:
         """Of all that are there, good or not, ascending."""
@@ -169,7 +167,7 @@ class CheckpointStore:
     def clean(self) -> None:
         """Remove what a killed save or prune left behind."""
         for leftover in [*self.folder.glob(f"{SAVING}*"), *self.folder.glob(f"{PRUNING}*")]:
-            _remove(leftover)
+            remove(leftover)
 
     def _present(self) -> list[Path]:
         """Everything that bears a checkpoint's name, good or not, the oldest first."""
@@ -199,32 +197,6 @@ def _manifest(number: int, about: Mapping[str, Any], contents: Mapping[str, byte
 
 def _canonical(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, indent=2, sort_keys=True).encode("ascii") + b"\n"
-
-
-def _write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
-    _remove(folder)  # of a killed process with the same id, as in containers
-    folder.mkdir()
-    for name, content in contents.items():
-        with (folder / name).open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _load(folder: Path) -> Checkpoint:

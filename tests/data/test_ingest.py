@@ -3,10 +3,11 @@
 import hashlib
 import io
 import os
+import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,18 @@ import pytest
 import torch
 from PIL import Image
 
-from ccl.data import ArraySource, EncodedSource, FileSource, Gathered, finding, gather, gather_arrays, sources
-from ccl.data.decoding import Reduction, decode
+from ccl.data import (
+    ArraySource,
+    EncodedSource,
+    FileSource,
+    Gathered,
+    found_files,
+    gather,
+    gather_arrays,
+    load_dataset,
+    squared,
+)
+from ccl.data.decoding import Reduction, in_full, upright_rgb
 from ccl.errors import UserError
 
 
@@ -71,7 +82,7 @@ def _planted() -> tuple[dict[str, bytes], dict[str, str]]:
     bad = {
         "bad/zero.jpg": (b"", "the file is empty"),
         "bad/cut.jpg": (buffer.getvalue()[:1000], "truncated"),
-        "bad/page.jpg": (b"<html>404</html>", "no image of the formats"),
+        "bad/page.jpg": (b"<html>404</html>", "not an image of the formats"),
         "bad/bomb.png": (bytes(bomb), "12000×12000 pixels exceed the limit"),
     }
     plain = {f"plain/{number:03}.png": _png(number) for number in range(120)}
@@ -133,7 +144,7 @@ def test_any_layout_in_a_fixed_order(here: Path, workshop: Path) -> None:
         assert list(gathered.names) == [os.path.join(given, name) for name in expected]
         assert _shades(gathered) == [names.index(name) for name in expected]
         assert len(gathered.notes) == 2
-        assert gathered.notes[0] == "3 files are no images by their names and are passed over: '.txt' 2, '' 1"
+        assert gathered.notes[0] == "3 files are not images by their names and are passed over: '.txt' 2, '' 1"
         assert "1 archives in folders" in gathered.notes[1]
         assert repr(os.path.join(given, "a/x.zip")) in gathered.notes[1]
     assert gather(Path("images"), workshop).digests == gathered.digests  # type: ignore[arg-type]  # one, not its letters
@@ -271,10 +282,10 @@ def test_where_one_is_later_does_not_matter(here: Path, workshop: Path, monkeypa
         (["no.zip"], "'no.zip' is damaged"),
         (["dangling.png"], "'dangling.png' is neither a file nor a folder"),
         (["list.txt"], "list of paths 'list.txt', line 3: there is no file or folder 'gone.png'"),
-        (["lists.txt"], "list of paths 'lists.txt', line 1: '.*list.txt' is no image, archive or list of paths"),
+        (["lists.txt"], "list of paths 'lists.txt', line 1: '.*list.txt' is not an image, archive or list of paths"),
         (["glob.txt"], "list of paths 'glob.txt', line 2: nothing matches"),
         (["blank.txt"], "'blank.txt' holds no images"),
-        (["binary.dat"], "'binary.dat' is no image, archive or list of paths; images end in"),
+        (["binary.dat"], "'binary.dat' is not an image, archive or list of paths; images end in"),
         (["bad.png"], "1 of 1 images can't be decoded, the first is bad.png: "),
     ],
 )
@@ -334,45 +345,178 @@ def test_sources_of_every_kind_keep_their_form(here: Path, kind: type) -> None:
     assert [unseen.source.picture(at).getpixel((0, 0))[0] for at in range(3)] == [1, 2, 3]  # type: ignore[index]
 
 
+# -- one pass --
+
+_opened: list[str] | None = None
+
+
+def _note_opening(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "open" and _opened is not None and str(arguments[0]).endswith((".png", ".jpg")):
+        _opened.append(os.path.basename(str(arguments[0])))
+
+
+sys.addaudithook(_note_opening)  # for ever, as Python has it; it listens only where a test asks for it
+
+
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    names: list[str] = []
+def opened() -> Iterator[list[str]]:
+    """The names of image files, as whoever opens them."""
+    global _opened
+    _opened = []
+    yield _opened
+    _opened = None
 
-    def spied(file: Path, reduction: Reduction) -> Image.Image:
-        names.append(file.name)
-        return decode(file, reduction)
 
-    monkeypatch.setattr(sources, "decode", spied)
-    return names
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The sizes of pictures as they are decoded."""
+    sizes: list[tuple[int, int]] = []
+    decode = upright_rgb
+
+    def spied(image: Image.Image, reduction: Reduction = in_full) -> Image.Image:
+        sizes.append(image.size)
+        return decode(image, reduction)
+
+    monkeypatch.setattr("ccl.data.ingest.upright_rgb", spied)
+    return sizes
+
+
+@pytest.fixture
+def settled(here: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Forty sound files of many sizes and a bad one, all of them old, and a cache that knows nothing."""
+    monkeypatch.setenv("CCL_CACHE", str(workshop / "cache"))
+    files = {f"{at:02}.png": _png(at, (30 + at, 90 - at)) for at in range(38)}
+    files["38.jpg"] = _png(38, (64, 48), format_name="JPEG")
+    files["39.jpg"] = _png(39, (17, 300), format_name="JPEG")
+    _fill(here, {**files, "bad.png": b"?"})
+    for path in here.iterdir():
+        os.utime(path, ns=(1_600_000_000_000_000_000,) * 2)
+    return here
+
+
+SIDES = [*(min(30 + at, 90 - at) for at in range(38)), 48, 17]
+
+
+def test_each_file_is_opened_once_and_decoded_once(
+    settled: Path, workshop: Path, opened: list[str], decoded: list[tuple[int, int]]
+) -> None:
+    gathered = gather([settled], workshop, side=16)
+    assert sorted(opened) == [*(f"{at:02}.png" for at in range(38)), "38.jpg", "39.jpg", "bad.png"]
+    assert len(decoded) == 40
+    assert gathered.source.image_size == (16, 16)
+    gathered.without(lambda digest: False).source.read(torch.arange(40))
+    assert len(opened) == 41  # the pixels are in memory
+    del opened[:], decoded[:]
+    load_dataset("folder", settled, resize=16)
+    assert (len(opened), len(decoded)) == (40, 40)  # the bad one is known
+
+
+def test_without_a_side_pixels_cost_one_more_opening(
+    settled: Path, workshop: Path, opened: list[str], decoded: list[tuple[int, int]]
+) -> None:
+    first = gather(["."], workshop).without(lambda digest: False)
+    assert (len(opened), len(decoded)) == (41, 40)
+    small = squared(first.source, 16)
+    assert (len(opened), len(decoded)) == (81, 80)
+    assert squared(small, 16) is small
+    assert isinstance(small, ArraySource)
+    at_once = gather(["."], workshop, side=16).source
+    assert isinstance(at_once, ArraySource)
+    assert torch.equal(small.images, at_once.images)
+
+
+def test_pixels_are_the_centre_squares_and_sizes_those_of_the_files(settled: Path, workshop: Path) -> None:
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (31, 60, 3), dtype=np.uint8))
+    noise.save("noise.png")
+    noise.save("noise.jpg")
+    given = [*(f"{at:02}.png" for at in range(38)), "38.jpg", "39.jpg", "noise.png", "noise.jpg"]
+    gathered = gather(given, workshop, side=8)
+    assert isinstance(gathered.source, ArraySource)
+    assert gathered.shorter_sides.tolist() == [*SIDES, 31, 31]
+    assert gathered.source.images[:38, 0, 4, 4].tolist() == list(range(38))
+    for at in (40, 41):  # of every pixel: a JPEG is not decoded smaller here
+        with Image.open(given[at]) as whole:
+            square = whole.resize((8, 8), Image.Resampling.BILINEAR, box=(14.5, 0, 45.5, 31))
+        assert np.array_equal(gathered.source.images[at].permute(1, 2, 0).numpy(), np.asarray(square))
 
 
 def test_a_known_folder_is_only_hashed(
-    here: Path, workshop: Path, decoded: list[str], monkeypatch: pytest.MonkeyPatch
+    settled: Path, workshop: Path, decoded: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CCL_CACHE", str(workshop / "cache"))
-    _fill(here, {**{f"{number:02}.png": _png(number) for number in range(40)}, "bad.png": b"?"})
-    for path in here.iterdir():
-        os.utime(path, ns=(1_600_000_000_000_000_000,) * 2)
     heard: list[tuple[int, int]] = []
     first = gather(["."], workshop, lambda *now: heard.append(now))
     assert heard == [(number, 41) for number in range(1, 42)]
-    assert len(decoded) == 41
+    assert len(decoded) == 40
+    assert first.shorter_sides.tolist() == SIDES
     decoded.clear()
     again = gather(["."], workshop)
     assert decoded == []
     assert (again.names, again.digests, again.skipped) == (first.names, first.digests, first.skipped)
-    about = (here / "03.png").stat()
-    (here / "03.png").write_bytes(_png(99))
-    os.utime(here / "03.png", ns=(about.st_atime_ns, about.st_mtime_ns))  # as rsync --times might
+    assert again.shorter_sides.tolist() == SIDES  # from the headers
+    about = (settled / "03.png").stat()
+    (settled / "03.png").write_bytes(_png(99))
+    os.utime(settled / "03.png", ns=(about.st_atime_ns, about.st_mtime_ns))  # as rsync --times might
     assert gather(["."], workshop).digests != first.digests
 
-    def locked(path: str) -> bytes:
-        if path.endswith("05.png"):
-            raise PermissionError(13, "Permission denied", path)
-        return path.encode()[-16:].rjust(16)
 
-    monkeypatch.setattr("ccl.data.gathering.file_digest", locked)
-    assert str(gather(["."], workshop).skipped[0]) == "05.png: Permission denied"
+def test_a_file_that_may_not_be_read_is_left_out_and_not_remembered(
+    settled: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Path.open
+
+    def locked(path: Path, mode: str) -> io.BufferedReader:
+        if path.name == "05.png":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path, "rb")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", locked)
+            assert str(gather(["."], workshop).skipped[0]) == "05.png: Permission denied"
+        assert len(gather(["."], workshop).source) == 40  # its time of change is the same
+
+
+def test_known_images_are_counted_and_not_decoded(
+    settled: Path, workshop: Path, opened: list[str], decoded: list[tuple[int, int]]
+) -> None:
+    digests = gather(["."], workshop).digests
+    known = {digests[at] for at in range(40) if at % 4}
+    del opened[:], decoded[:]
+    gathered = gather(["."], workshop, side=16, is_known=known.__contains__)
+    assert len(opened) == 40  # but for the bad one, which is known too
+    assert len(decoded) == 10
+    assert gathered.num_known == 30
+    assert isinstance(gathered.source, ArraySource)
+    assert gathered.source.images[:9, 0, 0, 0].tolist() == list(range(0, 36, 4))
+    unseen = gathered.without(known.__contains__, first_id=700)
+    assert (unseen.num_known, unseen.num_repeated, len(unseen.names)) == (30, 0, 10)
+    assert unseen.source.ids.tolist() == list(range(700, 710))
+    plain = gather(["."], workshop).without(known.__contains__, first_id=700)
+    assert (plain.names, plain.digests, plain.num_known) == (unseen.names, unseen.digests, unseen.num_known)
+    assert plain.median_side == unseen.median_side == sorted(SIDES[::4])[5]
+    assert gather(["00.png"], workshop, side=16, is_known=lambda digest: True).source.image_size == (16, 16)
+
+
+@pytest.mark.parametrize("side", [None, 4])
+def test_chunks_of_any_size_keep_pixels_with_their_names(
+    settled: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch, side: int | None
+) -> None:
+    (settled / "13.png").unlink()
+    for chunk in (1, 7, 40, 512):
+        monkeypatch.setattr("ccl.data.ingest.CHUNK", chunk)
+        gathered = gather(["."], workshop, side=side)
+        assert [int(Path(name).stem) for name in gathered.names] == [at for at in range(40) if at != 13]
+        assert _shades(gathered)[:37] == [at for at in range(38) if at != 13]
+
+
+def test_arrays_and_bytes_are_brought_to_a_side_too() -> None:
+    for images in ([np.full((9, 12), shade, np.uint8) for shade in range(3)], [_png(shade) for shade in range(3)]):
+        gathered = gather_arrays(images, side=2)
+        assert isinstance(gathered.source, ArraySource)
+        assert gathered.source.images[:, 0, 1, 1].tolist() == [0, 1, 2]
+        assert gathered.source.image_size == (2, 2)
+        assert gathered.digests == gather_arrays(images).digests
+        assert gathered.shorter_sides.tolist() == [9 if isinstance(images[0], np.ndarray) else 2] * 3
 
 
 def test_the_number_of_threads_and_the_size_of_chunks_change_nothing(
@@ -384,8 +528,7 @@ def test_the_number_of_threads_and_the_size_of_chunks_change_nothing(
     for num_threads, chunk in ((1, 2048), (7, 2048), (3, 10)):
         monkeypatch.setenv("CCL_CACHE", str(workshop / f"cache{num_threads}"))
         monkeypatch.setattr(os, "cpu_count", lambda num=num_threads: num)
-        monkeypatch.setattr("ccl.data.validation.CHUNK", chunk)
-        monkeypatch.setattr("ccl.data.gathering.CHUNK", chunk)
+        monkeypatch.setattr("ccl.data.ingest.CHUNK", chunk)
         gathered = gather(["."], workshop)
         outcomes.append((gathered.names, gathered.digests, gathered.skipped))
     assert outcomes[0] == outcomes[1] == outcomes[2]
@@ -469,7 +612,7 @@ def test_every_kind_of_array_becomes_rgb(image: object, expected: np.ndarray) ->
         (np.zeros((0, 4, 3), np.uint8), r"has the shape \(0, 4, 3\)"),
         (np.zeros((2, 4, 4, 3), np.uint8), r"has the shape \(2, 4, 4, 3\)"),
         (np.broadcast_to(np.uint8(0), (9000, 9000, 3)), "has 9000×9000 pixels, more than the limit of 64,000,000"),
-        (torch.zeros(3, 4, 4, dtype=torch.uint8).to_sparse(), "is no plain tensor"),
+        (torch.zeros(3, 4, 4, dtype=torch.uint8).to_sparse(), "is not a plain tensor"),
         (Image.new("L", (9000, 9000)), "can't be used: 9000×9000 pixels exceed the limit"),
         ((PIXELS, 3), "is of type tuple; give an array"),
         (None, "is of type NoneType"),
@@ -498,8 +641,8 @@ def test_an_array_of_four_dimensions_is_a_batch(form: Callable[..., object], is_
 @pytest.mark.parametrize(
     ("images", "told"),
     [
-        (PIXELS, r"shape \(6, 5, 3\) is no batch .*put a single image into a list"),
-        (torch.zeros(5, 5), r"shape \(5, 5\) is no batch"),
+        (PIXELS, r"shape \(6, 5, 3\) is not a batch .*put a single image into a list"),
+        (torch.zeros(5, 5), r"shape \(5, 5\) is not a batch"),
         ([], "no images are given"),
         (np.zeros((0, 4, 4, 3), np.uint8), "no images are given"),
         (7, "must be an iterable, not int"),
@@ -578,7 +721,7 @@ def test_a_picture_turns_upright_and_one_that_is_broken_is_named() -> None:
 
 
 def test_endless_lines_are_no_paths(here: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "_MAX_LINE", 100)
+    monkeypatch.setattr(found_files, "_MAX_LINE", 100)
     (here / "list.txt").write_bytes(b"x" * 10_000)
     with pytest.raises(UserError, match=f"line 1: there is no file or folder '{'x' * 100}'"):
         gather(["list.txt"], workshop)

@@ -18,7 +18,7 @@ _MAX_LINE = 1 << 16  # bytes; longer than any path
 _KNOWN = f"images end in {', '.join(sorted(SUFFIXES))}; archives in {', '.join(ARCHIVE_SUFFIXES)}"
 
 
-class Findings:
+class FoundFiles:
     """Files that are called like images, input by input and sorted within each; nothing of them is read yet."""
 
     def __init__(self, workshop: Path, progress: Progress | None = None) -> None:
@@ -30,7 +30,7 @@ class Findings:
         self._workshop, self._progress, self._here = workshop, progress, os.getcwd()
 
     def add(self, text: str, bases: Sequence[str] = ("",), *, is_listed: bool = False) -> None:
-        """What an input names, below the first of the bases where there is something; it may not be nothing."""
+        """What an input names, below the first of the bases where there is something; refuses one without images."""
         num_images, num_others = len(self.names), self._num_passed_over()
         places = [os.path.join(base, os.path.expanduser(text)) for base in bases]
         if there := [place for place in places if os.path.lexists(place)]:
@@ -48,7 +48,7 @@ class Findings:
         lines = []
         if self._endings:
             kinds = ", ".join(f"{ending!r} {count}" for ending, count in self._endings.most_common(5))
-            lines.append(f"{self._endings.total()} files are no images by their names and are passed over: {kinds}")
+            lines.append(f"{self._endings.total()} files are not images by their names and are passed over: {kinds}")
         if self._archives:
             lines.append(
                 f"{len(self._archives)} archives in folders or in archives are passed over, the first is "
@@ -63,7 +63,11 @@ class Findings:
 
     def _take(self, path: str, is_listed: bool) -> None:
         if os.path.isdir(path):
-            self._take_folder(path)
+            for entry in _below(path):
+                if is_image(entry):
+                    self._keep(entry.path, entry.path)
+                elif not is_dir(entry):
+                    self._pass_over(entry.path)
         elif not os.path.isfile(path):
             raise UserError(f"{path!r} is neither a file nor a folder")
         elif is_image_name(path):
@@ -71,16 +75,9 @@ class Findings:
         elif is_archive_name(path):
             self._take_archive(path)
         elif is_listed or _is_binary(path):
-            raise UserError(f"{path!r} is no image, archive or list of paths; {_KNOWN}")
+            raise UserError(f"{path!r} is not an image, archive or list of paths; {_KNOWN}")
         else:
             self._take_list(path)
-
-    def _take_folder(self, folder: str) -> None:
-        for entry in _below(folder):
-            if is_image(entry):
-                self._keep(entry.path, entry.path)
-            elif not is_dir(entry):
-                self._pass_over(entry.path)
 
     def _take_archive(self, path: str) -> None:
         unpacked = unpack(Path(path), self._workshop, self._progress)
@@ -99,7 +96,7 @@ class Findings:
                 raise UserError(f"list of paths {path!r}, line {number}: {error}") from error
 
     def _take_matches(self, pattern: str, places: Sequence[str]) -> None:
-        """Other than files that are named, matches may be anything: what is no image is passed over."""
+        """Other than files that are named, matches may be anything: what is not an image is passed over."""
         matches = next(filter(None, map(_matches, places)), None)
         if matches is None:
             raise UserError(f"nothing matches {pattern!r}; it was looked for in {self._here!r}")
@@ -119,7 +116,7 @@ class Findings:
         self.paths.append(os.path.join(self._here, path))  # join leaves absolute names alone
 
     def _pass_over(self, name: str) -> None:
-        if is_image_name(name):  # and yet no file
+        if is_image_name(name):  # and yet not a file
             self._num_special += 1
         elif is_archive_name(name):
             self._archives.append(name)

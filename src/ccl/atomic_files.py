@@ -1,0 +1,76 @@
+"""Files and folders that appear whole or not at all: written aside, synced to disk, then renamed. No torch in here.
+
+A reader, and whoever starts after a kill or a power cut, finds the old content or the new, never a part. What an error
+leaves aside is removed; what a kill leaves has a hidden name that ends in `.part` and the suffix, and is never read.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write or replace a file; text is UTF-8, with a question mark for what UTF-8 can't hold."""
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(content.encode("utf-8", errors="replace") if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; at the end it takes the place of `path`. Missing folders are made."""
+    make_folder(path.parent)
+    # By process, as two may write the same file; the suffix stays, as some writers look at it.
+    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield unfinished
+        move_into_place(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_folder(path: Path, contents: Mapping[str, bytes], unfinished: Path) -> None:
+    """Write a new folder of files; `unfinished` is the path beside it that it has until it is complete."""
+    remove(unfinished)  # of a killed process with the same id, as in containers
+    try:
+        unfinished.mkdir()
+        for name, content in contents.items():
+            (unfinished / name).write_bytes(content)
+            sync(unfinished / name)
+        move_into_place(unfinished, path)
+    except BaseException:
+        remove(unfinished)
+        raise
+
+
+def move_into_place(finished: Path, path: Path) -> None:
+    """Rename a file, or a folder whose files are synced: on the disk before it has its name, and so is the name."""
+    sync(finished)
+    os.replace(finished, path)
+    sync(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, where they are missing; their names are on the disk afterwards."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link, or a folder with everything in it; it may be absent."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

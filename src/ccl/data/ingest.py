@@ -1,0 +1,230 @@
+"""Images read once, from wherever they are: a file is opened one time for its digest, its size, its check, its pixels.
+
+`gather` takes folders, globs, archives, lists of paths and files; `gather_arrays` takes what Python holds. Both return
+`Gathered`: the sound images in a fixed order, with names, digests and sizes. `ingest` is the pass itself, over any
+source; `load_dataset` uses it too. What a pass can be given:
+
+    side       the size to learn in, where it is known: images come out as one uint8 tensor (N, 3, side, side). Else
+               they come out as they are, and `squared(source, side)` decodes them once more
+    is_known   says which digests are of images that are not wanted again: those are counted, not decoded
+
+For a first drop, `gathered.without(is_known, first_id).median_side` is the size from which a side is chosen; `without`
+leaves out what is known or repeated, and gives the rest their ids in the stream.
+
+What the decoder said of a file is remembered (`decode_cache`): where no pixels are wanted, a file is decoded once in
+its life. Nothing is put off until training meets a file: ids and batches depend on which files there are.
+"""
+
+import io
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ccl.data.arrays import square_arrays, square_picture
+from ccl.data.dataset import BadImage, Progress, with_ids
+from ccl.data.decode_cache import Verdicts, cache_folder, keys_of
+from ccl.data.decoding import BadImageError, open_image, upright_rgb
+from ccl.data.found_files import FoundFiles
+from ccl.data.gathered import Gathered, IsKnown
+from ccl.data.in_memory import Pile, content_digest, each
+from ccl.data.sources import ArraySource, FileSource, ImageSource
+from ccl.errors import UserError
+
+MAX_BAD_SHARE = 0.05
+CHUNK = 512  # images whose pixels wait in memory at one time
+_MAX_THREADS = 16
+
+
+def _none_is_known(digest: bytes) -> bool:
+    return False
+
+
+def gather(
+    inputs: Sequence[str | Path],
+    workshop: Path,
+    progress: Progress | None = None,
+    side: int | None = None,
+    is_known: IsKnown = _none_is_known,
+) -> Gathered:
+    """The images of folders (any layout), globs, archives, lists of paths and single files, input by input.
+
+    Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into the workshop,
+    a folder of the caller's that must last as long as the images are read. `progress` is called with bytes of archives,
+    then with images. More than 5 % of files that can't be decoded are refused.
+    """
+    found = FoundFiles(workshop, progress)
+    for item in [inputs] if isinstance(inputs, str | Path) else inputs:
+        found.add(os.fspath(item))
+    if not found.paths:
+        raise UserError("no images are given; name folders, images, archives or lists of paths")
+    source = FileSource(found.paths)
+    return ingest(source, found.names, side=side, digests={}, is_known=is_known, notes=found.notes(), progress=progress)
+
+
+def gather_arrays(
+    images: Iterable[object],
+    progress: Progress | None = None,
+    side: int | None = None,
+    is_known: IsKnown = _none_is_known,
+) -> Gathered:
+    """Images held in Python: arrays, tensors, PIL pictures, bytes of encoded images, paths of files, also mixed.
+
+    An array or tensor of four dimensions is a batch. Arrays are (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4
+    channels; where both are possible, an array is taken as (H, W, C) and a tensor as (C, H, W). Values are uint8, or
+    floats in [0, 1]. The images stay arrays if all of them have one size, and files if all of them are paths; else
+    they are kept encoded.
+    """
+    pile = Pile()
+    for number, image in enumerate(each(images)):
+        try:
+            pile.add(image)
+        except UserError as error:
+            raise UserError(f"image {number}: {error}") from error
+    if not pile.names:
+        raise UserError("no images are given")
+    known = pile.digests
+    return ingest(
+        pile.source(), pile.names, side=side, digests=known, is_known=is_known, notes=pile.notes(), progress=progress
+    )
+
+
+def squared(source: ImageSource, side: int, progress: Progress | None = None) -> ImageSource:
+    """The centre squares of images that are all sound, with their ids; raises BadImageError where one is not."""
+    if source.image_size == (side, side):
+        return source
+    found = ingest(source, side=side, progress=progress)
+    for bad in found.skipped:
+        raise BadImageError(bad.reason, bad.path)
+    return with_ids(found.source, source.ids)
+
+
+class _Look(NamedTuple):
+    """What opening an image once gave."""
+
+    reason: str = ""  # why it is left out; "" for a sound image
+    is_decoded: bool = False  # so that the reason is the decoder's, and holds as long as the file is the same
+    is_known: bool = False
+    digest: bytes = b""
+    shorter_side: int = 0
+    pixels: NDArray[np.uint8] | None = None  # (side, side, 3)
+
+
+def ingest(
+    source: ImageSource,
+    names: Sequence[str] | None = None,
+    *,
+    side: int | None = None,
+    digests: Mapping[int, bytes] | None = None,
+    is_known: IsKnown = _none_is_known,
+    first_id: int = 0,
+    notes: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Gathered:
+    """The sound images of a source, with ids from `first_id` on; more than 5 % of others are refused.
+
+    `digests` are known ones by position, the others are taken from the files' bytes; None: no digests are wanted.
+    """
+    if names is None:
+        names = source.names if isinstance(source, FileSource) else [f"image {at}" for at in range(len(source))]
+    size, trouble = source.image_size, ""
+    if size is None:
+        looks, squares, trouble = _read(source, side, partial(_look, source, side, digests, is_known), progress)
+    else:  # arrays: all of them are sound
+        looks = [_Look(digest=(digests or {}).get(at, b""), shorter_side=min(size)) for at in range(len(source))]
+        squares = None if side is None or size == (side, side) else square_arrays(source, side)
+    bad = [BadImage(Path(names[at]), look.reason) for at, look in enumerate(looks) if look.reason]
+    _refuse_too_many(bad, len(source))
+    kept = [at for at, look in enumerate(looks) if not look.reason and not look.is_known]
+    positions, ids = torch.tensor(kept, dtype=torch.int64), first_id + torch.arange(len(kept))  # (N,), (N,)
+    part = source if len(kept) == len(source) or squares is not None else source.subset(positions)
+    return Gathered(
+        source=with_ids(part, ids) if squares is None else ArraySource(squares, ids),
+        names=tuple(names[at] for at in kept),
+        digests=tuple(looks[at].digest for at in kept),
+        shorter_sides=torch.tensor([looks[at].shorter_side for at in kept], dtype=torch.int64),
+        positions=positions,
+        skipped=tuple(bad),
+        notes=(*notes, trouble) if trouble else tuple(notes),
+        num_known=sum(look.is_known for look in looks),
+    )
+
+
+def _read(
+    source: ImageSource, side: int | None, look: Callable[[int, str | None], _Look], progress: Progress | None
+) -> tuple[list[_Look], Tensor | None, str]:
+    """What was seen at each position, the pixels (N, 3, side, side) where a side is given, trouble with the cache."""
+    looks: list[_Look] = []
+    chunks: list[Tensor] = []
+    report = progress or (lambda done, total: None)
+    with Verdicts(cache_folder()) as cache, ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS)) as pool:
+        for start in range(0, len(source), CHUNK):
+            positions = range(start, min(start + CHUNK, len(source)))
+            keys = keys_of([source.names[at] for at in positions]) if isinstance(source, FileSource) else []
+            known = cache.known(keys)
+            verdicts = [known.get(key or b"") for key in keys] or [None] * len(positions)
+            some = list(pool.map(look, positions, verdicts))  # Pillow drops the interpreter lock while it decodes
+            # Kept at once, so that a pass that is stopped resumes where it was.
+            cache.keep({key: one.reason for key, one in zip(keys, some, strict=False) if key and one.is_decoded})
+            pixels = [torch.from_numpy(one.pixels).permute(2, 0, 1) for one in some if one.pixels is not None]
+            chunks += [torch.stack(pixels)] if pixels else []  # (n, 3, side, side)
+            looks += [one._replace(pixels=None) for one in some]
+            for at in positions:
+                report(at + 1, len(source))
+    if side is None:
+        return looks, None, cache.trouble or ""
+    whole = torch.empty(sum(map(len, chunks)), 3, side, side, dtype=torch.uint8)
+    end = len(whole)
+    while chunks:  # emptied on the way: `cat` would have all of them in memory twice
+        chunk = chunks.pop()
+        whole[end - len(chunk) : end] = chunk
+        end -= len(chunk)
+    return looks, whole, cache.trouble or ""
+
+
+def _look(
+    source: ImageSource,
+    side: int | None,
+    digests: Mapping[int, bytes] | None,
+    is_known: IsKnown,
+    position: int,
+    verdict: str | None,
+) -> _Look:
+    """An image opened once; `verdict` is what the decoder said of it before, None where nobody knows."""
+    is_decoded = side is not None or verdict is None
+    if verdict or (not is_decoded and digests is None):
+        return _Look(verdict or "")
+    try:
+        content = source.encoded(position)
+    except BadImageError as error:
+        return _Look(error.reason)
+    digest = b"" if digests is None else digests.get(position) or content_digest(content)
+    if is_known(digest):
+        return _Look(is_known=True, digest=digest)
+    try:
+        with open_image(io.BytesIO(content)) as image:
+            shorter_side, pixels = min(image.size), None
+            if side is not None:
+                pixels = square_picture(upright_rgb(image), side)
+            elif is_decoded:
+                # An eighth of the size is twice as fast and finds the same: all of a JPEG is read, less is put out.
+                upright_rgb(image, lambda width, height: 8)
+    except BadImageError as error:
+        return _Look(error.reason, is_decoded)
+    return _Look("", is_decoded, False, digest, shorter_side, pixels)
+
+
+def _refuse_too_many(bad: Sequence[BadImage], total: int) -> None:
+    if len(bad) > MAX_BAD_SHARE * total:
+        first = " ".join(str(bad[0]).split())  # a path may hold line breaks
+        raise UserError(
+            f"{len(bad)} of {total} images can't be decoded, the first is {first}; "
+            f"delete or replace such files: more than {MAX_BAD_SHARE * 100:g} % are too many to leave out"
+        )

@@ -1,0 +1,169 @@
+"""What is written is on the disk before it has its name; an error at any call leaves a whole file and nothing else."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ccl.atomic_files import make_folder, remove, replacing, write_file, write_folder
+
+Call = tuple[str, str, int]  # what was called, on which name, how many bytes were there
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Every fsync and rename from now on, in order."""
+    made: list[Call] = []
+    fsync, rename = os.fsync, os.replace
+
+    def noted_fsync(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        made.append(("fsync", path.name, path.stat().st_size if path.is_file() else 0))
+        fsync(handle)
+
+    def noted_replace(old: Path, new: Path) -> None:
+        made.append(("replace", new.name, old.stat().st_size if old.is_file() else 0))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    return made
+
+
+def _by_context(path: Path, content: str) -> None:
+    with replacing(path) as unfinished:
+        assert unfinished.suffix == path.suffix  # np.savez and others look at it
+        unfinished.write_text(content, encoding="utf-8")
+
+
+WRITERS: list[Callable[[Path, str], None]] = [
+    write_file,
+    lambda path, content: write_file(path, content.encode()),
+    _by_context,
+]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_file_is_synced_before_its_rename_and_its_folder_after(
+    tmp_path: Path, calls: list[Call], write: Callable[[Path, str], None]
+) -> None:
+    path = tmp_path / "a.json"
+    write(path, "old")
+    calls.clear()
+    write(path, "new content")
+    assert [(kind, size) for kind, _, size in calls] == [("fsync", 11), ("replace", 11), ("fsync", 0)]
+    assert [name for _, name, _ in calls[1:]] == ["a.json", tmp_path.name]
+    assert path.read_text() == "new content"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def _fail_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], int]:
+    """The `number`-th fsync or rename raises; returns how many were made."""
+    num_calls = 0
+
+    def failing(function: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: object) -> None:
+            nonlocal num_calls
+            num_calls += 1
+            if num_calls == number:
+                raise OSError(5, "Input/output error")
+            function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", failing(os.fsync))
+    monkeypatch.setattr(os, "replace", failing(os.replace))
+    return lambda: num_calls
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize(("number", "expected"), [(1, "old"), (2, "old"), (3, "new"), (4, "new")])
+def test_a_failure_at_any_call_leaves_a_whole_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, str], None], number: int, expected: str
+) -> None:
+    write(tmp_path / "a.json", "old")
+    num_calls = _fail_at(monkeypatch, number)
+    if number < 4:
+        with pytest.raises(OSError, match="Input/output error"):
+            write(tmp_path / "a.json", "new")
+        assert num_calls() == number  # nothing is tried after a failure
+    else:
+        write(tmp_path / "a.json", "new")
+        assert num_calls() == 3
+    assert (tmp_path / "a.json").read_text() == expected
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_an_error_while_writing_leaves_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "x.txt"
+    write_file(path, "first")
+    with pytest.raises(error), replacing(path) as unfinished:  # noqa: PT012
+        unfinished.write_text("half of the sec")
+        raise error
+    assert path.read_text() == "first"
+    assert os.listdir(tmp_path) == ["x.txt"]
+
+
+def test_nothing_is_written_where_the_writer_wrote_nothing(tmp_path: Path) -> None:
+    write_file(tmp_path / "x.txt", "first")
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "x.txt"):
+        pass
+    assert (tmp_path / "x.txt").read_text() == "first"
+
+
+def test_missing_folders_are_made_and_synced_into_those_above(tmp_path: Path, calls: list[Call]) -> None:
+    write_file(tmp_path / "a" / "b" / "c.txt", "x")
+    assert [name for kind, name, _ in calls if kind == "fsync"][:2] == [tmp_path.name, "a"]
+    assert [name for _, name, _ in calls[-2:]] == ["c.txt", "b"]
+    calls.clear()
+    make_folder(tmp_path / "a" / "b")
+    assert calls == []
+    with pytest.raises(OSError, match=r"exists|Not a directory"):
+        write_file(tmp_path / "a" / "b" / "c.txt" / "d" / "e.txt", "x")
+
+
+def test_text_that_is_no_utf8_is_still_written(tmp_path: Path) -> None:
+    write_file(tmp_path / "a.txt", "ü \udcff")
+    assert (tmp_path / "a.txt").read_bytes() == "ü ?".encode()
+
+
+FILES = {"first.bin": b"1" * 10, "second.bin": b"2" * 20}
+
+
+def test_a_folder_is_synced_file_by_file_before_its_rename(tmp_path: Path, calls: list[Call]) -> None:
+    write_folder(tmp_path / "7", FILES, tmp_path / ".saving-7")
+    assert calls == [
+        ("fsync", "first.bin", 10),
+        ("fsync", "second.bin", 20),
+        ("fsync", ".saving-7", 0),
+        ("replace", "7", 0),
+        ("fsync", tmp_path.name, 0),
+    ]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "7").iterdir()} == FILES
+    assert os.listdir(tmp_path) == ["7"]
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_failure_at_any_call_leaves_a_whole_folder_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    (tmp_path / ".saving-7").mkdir()
+    (tmp_path / ".saving-7" / "left over.bin").write_bytes(b"of a killed process")
+    _fail_at(monkeypatch, number)
+    with pytest.raises(OSError, match="Input/output error"):
+        write_folder(tmp_path / "7", FILES, tmp_path / ".saving-7")
+    assert os.listdir(tmp_path) == (["7"] if number == 5 else [])
+    if number == 5:
+        assert sorted(os.listdir(tmp_path / "7")) == sorted(FILES)
+
+
+def test_removing_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "link").symlink_to("kept")
+    for name in ("link", "kept/file", "absent", "kept"):
+        remove(tmp_path / name)
+        assert not (tmp_path / name).is_symlink()
+        assert (tmp_path / "kept").is_dir() == (name != "kept")
