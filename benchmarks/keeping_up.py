@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.folder import StateFolder
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.data import EMBEDDED_DOMAINS, Dataset, load_dataset
 from ccl.evaluation import fit
 
@@ -67,7 +67,7 @@ def main() -> None:
         for strategy in options.strategies.split(","):
             folder = options.out / f"{strategy}-{seed}"
             asked = {**SETTINGS, "epochs": options.epochs, "seed": seed, "strategy": strategy}
-            is_there = StateFolder(folder).exists()
+            is_there = EncoderFolder(folder).exists()
             encoder = ContinualEncoder.open(folder) if is_there else ContinualEncoder.create(folder, **asked)
             for week in range(encoder.num_steps, len(domains)):
                 drop = deliver(domains[week], options.out / f"drop-{strategy}-{seed}-{week}")

@@ -17,5 +17,5 @@ def test_sizes_are_read(text: str, count: int) -> None:
     "text", ["", "50", "50 mb", "50KB", "50  MB", "-1MB", "1e3 kB", "0 MB", "0.1B", "50MB ", "٣MB"]
 )
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no size; write a number and one of B, kB, MB, GB, TB"):
+    with pytest.raises(ValueError, match=r"is not a size; write a number and one of B, kB, MB, GB, TB"):
         num_bytes(text)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ccl.atomic_files import write_file
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.settings import Settings, differences
@@ -19,8 +18,6 @@ CHECKPOINTS = "checkpoints"
 ENCODER = "encoder.safetensors"
 MEMORY = "memory"
 EMBEDDINGS = "embeddings.npz"
-
-put = write_file
 
 
 def read_status(folder: Path) -> dict[str, Any]:
@@ -40,7 +37,7 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
             raise UserError(f"there is no folder {folder}")
         below = sorted(path.parent for path in folder.rglob(SETTINGS) if (path.parent / STATUS).is_file())
         if not below:
-            raise UserError(f"{folder} is no run folder and holds none: no {SETTINGS} with a {STATUS} in it")
+            raise UserError(f"{folder} is not a run folder and holds none: no {SETTINGS} with a {STATUS} in it")
         found |= dict.fromkeys(path.resolve() for path in below)
     return list(found)
 

@@ -29,7 +29,7 @@ def preset_names() -> list[str]:
 
 
 def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Settings:
-    """Settings of a preset or YAML file, with `a.b=c` assignments on top; all mistakes are told at once."""
+    """Settings of a preset or YAML file, with `a.b=c` assignments on top; all mistakes are reported at once."""
     return validated(merged(_read(preset_or_file), parsed(assignments)))
 
 
@@ -75,7 +75,9 @@ def _read(preset_or_file: str) -> dict[str, Any]:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"can't read {path}: {error}") from None
     else:
-        raise UserError(f"no preset and no file {preset_or_file!r}{did_you_mean(preset_or_file, preset_names())}")
+        raise UserError(
+            f"{preset_or_file!r} is neither a preset nor a file{did_you_mean(preset_or_file, preset_names())}"
+        )
     values = _yaml(text, preset_or_file)
     base = values.pop("extends", None)
     if base is None:

@@ -217,7 +217,7 @@ def wait() -> None:
 
 @contextmanager
 def _talking() -> Iterator[None]:
-    """What a message can fail of is a rank that has ended, whose own words tell why."""
+    """A message fails where another rank has ended; that rank reports why."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Strict settings: what a run may be told, with the paper's values for CIFAR-100 as defaults. No torch in here.
+"""Strict settings: what a run may be given, with the paper's values for CIFAR-100 as defaults. No torch in here.
 
 Settings stop at the edge: builders read them and pass plain keyword arguments; no part keeps a settings object.
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ccl.continual_encoder.folder import StateFolder
+from ccl.continual_encoder.folder import EncoderFolder
 
 TINY: dict[str, Any] = {
     "epochs": 2,
@@ -40,7 +40,7 @@ _TIMES = {"created", "date", "seconds", "when"}
 
 def fingerprint(folder: Path) -> dict[str, str]:
     """SHA-256 of every tensor of every version, of what was seen, of rows and ledger; only times are left out."""
-    state = StateFolder(folder)
+    state = EncoderFolder(folder)
     found = {}
     for number in state.versions.numbers():
         version = state.versions.load(number)

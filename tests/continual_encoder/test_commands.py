@@ -112,7 +112,7 @@ def test_export_and_its_card(command: Command, labelled: Path, tmp_path: Path) -
         (["predict", ".", "fruit", "-o", "p.csv"], "has no classifier for version 3; make one"),
         (["search", ".", "fruit", "-o", "s.html"], "either IMAGES or --features"),
         (["search", ".", "fruit", "fruit", "-o", "s.pdf"], "a contact sheet is written as .html, .png"),
-        (["search", ".", "fruit", "-f", "fruit/apple/00.png", "-o", "s.html"], "is no file of features"),
+        (["search", ".", "fruit", "-f", "fruit/apple/00.png", "-o", "s.html"], "is not a file of features"),
         (["export", ".", "-o", "e.pth"], "an encoder is written as .safetensors, .pt2, .onnx"),
     ],
 )

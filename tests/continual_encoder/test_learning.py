@@ -16,7 +16,7 @@ from drops import TINY, Deliver, deliver_to, fingerprint
 from PIL import Image
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.folder import STATE, StateFolder
+from ccl.continual_encoder.folder import STATE, EncoderFolder
 from ccl.continual_encoder.health import Accuracy
 from ccl.data import Dataset
 from ccl.errors import UserError
@@ -43,7 +43,7 @@ def test_each_drop_is_a_step_and_its_folder_may_go(tmp_path: Path, deliver: Deli
         (outcome,) = encoder.learn(folder, **QUIET)
         shutil.rmtree(folder)
         assert (outcome.kind, outcome.version, encoder.version) == ("learned", number, number)
-    memory = StateFolder(encoder.folder).memory_of(2)
+    memory = EncoderFolder(encoder.folder).memory_of(2)
     assert len(memory) == 12  # the budget, shared by both steps
     assert torch.bincount(memory.steps).tolist() == [6, 6]
     health = encoder.health()
@@ -128,15 +128,15 @@ def test_broken_off_while_a_version_is_promoted(
 ) -> None:
     encoder = ContinualEncoder.create(tmp_path / "broken", **TINY)
     encoder.learn(deliver("week-1"), **QUIET)
-    original = getattr(StateFolder, moment)
+    original = getattr(EncoderFolder, moment)
 
-    def breaking(self: StateFolder, *arguments: Any) -> Any:
+    def breaking(self: EncoderFolder, *arguments: Any) -> Any:
         # From the end of the training on; pruning comes when the drop's own files are gone already.
         if read_status(self.learning).get("state") == "complete" or 2 in self.versions.numbers():
             raise ConnectionResetError("pulled the plug")
         return original(self, *arguments)
 
-    monkeypatch.setattr(StateFolder, moment, breaking)
+    monkeypatch.setattr(EncoderFolder, moment, breaking)
     with pytest.raises(ConnectionResetError):
         encoder.learn(deliver("week-2", "textures"), **QUIET)
     monkeypatch.undo()
@@ -183,7 +183,7 @@ def test_a_worse_version_is_refused_and_taken_later_without_learning_again(
     encoder.learn(deliver("week-1"), probe=labelled, max_drop=5, **QUIET)
     (refused,) = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=5, **QUIET)
     assert (refused.kind, refused.version, encoder.version) == ("refused", 1, 1)
-    assert "fell from 80.0 to 70.0 %, by 10.0 points, and 5 are allowed" in refused.told
+    assert "fell from 80.0 to 70.0 %, by 10.0 points, and 5 are allowed" in refused.message
     rows = (encoder.folder / "learning" / "metrics.jsonl").read_bytes()
     again = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=5, **QUIET)
     assert again[0].kind == "refused"
@@ -204,7 +204,7 @@ def test_without_labels_the_remembered_groups_decide(tmp_path: Path, deliver: De
     encoder.rollback(1)
     (outcome,) = encoder.learn(deliver("week-2", "textures"), max_drop=before - after - 0.1, **QUIET)
     assert outcome.kind == "refused"
-    assert "agreement of remembered images" in outcome.told
+    assert "agreement of remembered images" in outcome.message
 
 
 def test_rollback_forgets_and_a_pin_holds(tmp_path: Path, deliver: Deliver) -> None:
@@ -294,9 +294,9 @@ def test_bad_input_gets_a_line_and_loses_nothing(
         encoder.learn(deliver("more", "textures", 40, 20), probe=tmp_path / "empty", **QUIET)
     with locked(encoder.folder, STATE), pytest.raises(UserError, match="is in use by"):
         encoder.learn(deliver("more", "textures", 40, 20), **QUIET)
-    with pytest.raises(UserError, match="holds a state already"):
+    with pytest.raises(UserError, match="is an encoder folder already"):
         ContinualEncoder.create(encoder.folder)
-    with pytest.raises(UserError, match="is no state and not empty"):
+    with pytest.raises(UserError, match="is not an encoder folder and not empty"):
         ContinualEncoder.create(tmp_path / "texts")
     assert {path: path.read_bytes() for path in encoder.folder.rglob("*") if path.is_file()} == before
 
@@ -333,7 +333,7 @@ def test_an_archive_is_learned_and_nothing_of_it_stays_outside_or_behind(tmp_pat
 
 
 def test_a_first_call_that_is_refused_leaves_no_trace(tmp_path: Path, deliver: Deliver) -> None:
-    encoder = ContinualEncoder(StateFolder(tmp_path / "state"))
+    encoder = ContinualEncoder(EncoderFolder(tmp_path / "state"))
     with pytest.raises(UserError, match="too few"):
         encoder.learn(deliver("few", count=3), settings=TINY, **QUIET)
     assert not (tmp_path / "state").exists()
@@ -372,7 +372,7 @@ def test_states_of_the_future_and_broken_ones_are_refused(tmp_path: Path, delive
         encoder.encode(deliver("some", count=3))
     assert encoder.rollback(1) == 1
     encoder.encode(deliver("some", count=3))
-    with pytest.raises(UserError, match="is no state"):
+    with pytest.raises(UserError, match="is not an encoder folder"):
         ContinualEncoder.open(tmp_path / "nowhere")
 
 
@@ -381,11 +381,11 @@ def test_settings_may_change_between_drops_and_are_chosen_when_nothing_is_asked(
 ) -> None:
     encoder = ContinualEncoder.create(tmp_path / "state", epochs=1, device="cpu", threads=1)
     encoder.learn(deliver("week-1", count=20), **QUIET)
-    settings = StateFolder(encoder.folder).settings()
+    settings = EncoderFolder(encoder.folder).settings()
     assert settings is not None
     assert (settings.data.resize, settings.batch_size, settings.epochs) == (16, 16, 1)
     assert settings.memory.clusters == "estimate"
     encoder.learn(deliver("week-2", "textures", count=20), settings={"batch_size": 10}, **QUIET)
-    settings = StateFolder(encoder.folder).settings()
+    settings = EncoderFolder(encoder.folder).settings()
     assert settings is not None
     assert settings.batch_size == 10

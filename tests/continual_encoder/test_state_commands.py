@@ -98,4 +98,4 @@ def test_verify_finds_a_flipped_bit_and_what_is_missing(shell: Command, deliver:
 def test_what_is_no_state_is_refused(shell: Command, tmp_path: Path, command: str) -> None:
     code, _, error = shell(command, tmp_path)
     assert code == 2
-    assert "is no state: it has no state.json" in error
+    assert "is not an encoder folder: it has no state.json" in error

@@ -9,7 +9,7 @@ import pytest
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.folder import LEDGER, Ledger, StateFolder
+from ccl.continual_encoder.folder import LEDGER, EncoderFolder, Ledger
 
 
 def _calls(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, Path], None]) -> None:
@@ -52,7 +52,7 @@ def test_a_version_is_on_the_disk_before_it_is_current(
 def test_before_each_call_the_old_version_is_current_and_after_the_rename_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int, is_killed: bool
 ) -> None:
-    state = StateFolder(tmp_path)
+    state = EncoderFolder(tmp_path)
     state.write(Ledger(current=1, latest=1))
 
     def interrupted() -> None:

@@ -9,7 +9,7 @@ from browsing import LAPTOP, PHONE, browse, measured, needs_chromium
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.folder import StateFolder
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.page import write_state_page
 
 QUIET: dict[str, Any] = {"progress": False}
@@ -40,7 +40,7 @@ def test_the_page_tells_the_history_and_escapes_names(page: Path) -> None:
 
 def test_a_state_that_has_learned_nothing_has_no_page(tmp_path: Path) -> None:
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
-    write_state_page(StateFolder(encoder.folder))
+    write_state_page(EncoderFolder(encoder.folder))
     assert not (encoder.folder / "report.html").exists()
 
 

@@ -100,7 +100,7 @@ def test_every_typo_of_every_key_is_refused_with_the_right_name(name: str) -> No
         ("memory.clusters=0", "memory.clusters: Input should be greater than or equal to 1"),
         ("memory.budget=0", "memory.budget: Input should be greater than or equal to 1"),
         ("memory.budget=2.5", "memory.budget: Input should be a valid integer"),
-        ("memory.budget=50 megabytes", "memory.budget: '50 megabytes' is no size; write a number and one of B, kB,"),
+        ("memory.budget=50 megabytes", "memory.budget: '50 megabytes' is not a size; write a number and one of B, kB,"),
         ("data=3", "data: Input should be a valid dictionary"),
         ("queue_size=3", "unknown setting 'queue_size'; did you mean 'moco_v2.queue_size'?"),
         ("epochs", "--set takes key=value"),

@@ -39,13 +39,13 @@ def learn(
     refuse_mistakes(asked)  # now: torch takes seconds
 
     from ccl.continual_encoder import ContinualEncoder
-    from ccl.continual_encoder.folder import StateFolder
+    from ccl.continual_encoder.folder import EncoderFolder
     from ccl.continual_encoder.tables import health
     from ccl.report.tables import to_rich
     from ccl.runs.display import make_display
 
     display = make_display()
-    outcomes = ContinualEncoder(StateFolder(into)).learn(
+    outcomes = ContinualEncoder(EncoderFolder(into)).learn(
         [Path(image) for image in images],
         name=name,
         probe=probe,
@@ -58,7 +58,7 @@ def learn(
     for outcome in outcomes:
         if outcome.step:
             display.console.print(to_rich(health(outcome.step), display.console.width))
-        display.note(outcome.told)
+        display.note(outcome.message)
         if outcome.kind == "refused":
             kept = f"version {outcome.version} goes on counting"
             display.note(f"{kept}; the same command with a larger --max-drop takes the new one without learning again")

@@ -15,10 +15,10 @@ def status(
 
     Example: ccl status state
     """
-    from ccl.continual_encoder.folder import StateFolder
+    from ccl.continual_encoder.folder import EncoderFolder
     from ccl.folder import read_status
 
-    folder = StateFolder(state)
+    folder = EncoderFolder(state)
     ledger = folder.ledger()
     about = folder.version(ledger.current).about if ledger.current else {}
     numbers = folder.numbers(ledger)

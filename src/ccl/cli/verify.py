@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from ccl.continual_encoder.folder import StateFolder
+    from ccl.continual_encoder.folder import EncoderFolder
 
 
 def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or a state.")) -> None:
@@ -19,14 +19,14 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or a 
 
     Example: ccl verify runs/ccl
     """
-    from ccl.continual_encoder.folder import StateFolder
+    from ccl.continual_encoder.folder import EncoderFolder
     from ccl.data import BadImageError
     from ccl.data.decoding import decode
     from ccl.folder import CHECKPOINTS
     from ccl.report import read_run
     from ccl.training.checkpoint import CheckpointStore
 
-    if (state := StateFolder(folder)).exists():
+    if (state := EncoderFolder(folder)).exists():
         _end(_verify_state(state))
         return
     record = read_run(folder)
@@ -58,7 +58,7 @@ def _end(faults: int) -> None:
     typer.echo("all is well")
 
 
-def _verify_state(state: "StateFolder") -> int:
+def _verify_state(state: "EncoderFolder") -> int:
     """Tell of each version; how many faults there are."""
     from ccl.data import BadImageError, EncodedSource
     from ccl.errors import UserError

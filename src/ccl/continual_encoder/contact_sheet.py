@@ -65,7 +65,7 @@ def _write_page(path: Path, answers: Sequence[Answer], title: str) -> None:
         for answer in answers
     ]
     page = render("ccl.continual_encoder", "contact_sheet.html.j2", title=title, rows=rows)
-    path.write_text(page, encoding="utf-8", errors="replace")  # a file's name may hold bytes that are no text
+    path.write_text(page, encoding="utf-8", errors="replace")  # a file's name may hold bytes that are not text
 
 
 def _thumbnail(image: Shown) -> object:

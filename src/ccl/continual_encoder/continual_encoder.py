@@ -13,7 +13,7 @@ from torch import Tensor
 from ccl.continual_encoder.contact_sheet import Answer, check_sheet_target, write_sheet
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, refuse_mistakes
 from ccl.continual_encoder.exporting import Exported, export
-from ccl.continual_encoder.folder import STATE, Ledger, StateFolder
+from ccl.continual_encoder.folder import STATE, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
 from ccl.continual_encoder.learning import KEEP_VERSIONS, Gather, Options, Outcome, learn
 from ccl.continual_encoder.model_card import write_card
@@ -37,24 +37,26 @@ class ContinualEncoder:
     rows = encoder.encode("week-1/")  # (N, F)
     """
 
-    def __init__(self, folder: StateFolder) -> None:
+    def __init__(self, folder: EncoderFolder) -> None:
         self._state = folder
 
     @classmethod
     def create(cls, folder: str | Path, **settings: Any) -> "ContinualEncoder":
         """A new state. Settings that aren't given are chosen when the first images are known."""
-        state = StateFolder(Path(folder))
+        state = EncoderFolder(Path(folder))
         refuse_mistakes(settings)
         with locked(state.path, STATE):
             if state.exists():
-                raise UserError(f"{folder} holds a state already; ContinualEncoder.open({str(folder)!r}) opens it")
+                raise UserError(
+                    f"{folder} is an encoder folder already; ContinualEncoder.open({str(folder)!r}) opens it"
+                )
             state.write(Ledger(asked=settings))
         return cls(state)
 
     @classmethod
     def open(cls, folder: str | Path) -> "ContinualEncoder":
-        """A state that is there."""
-        state = StateFolder(Path(folder))
+        """An encoder folder that exists."""
+        state = EncoderFolder(Path(folder))
         state.ledger()
         return cls(state)
 
@@ -64,7 +66,7 @@ class ContinualEncoder:
 
     @property
     def version(self) -> int:
-        """The version that counts; 0 before the first drop."""
+        """The current version; 0 before the first drop."""
         return self._state.ledger().current
 
     @property
@@ -101,7 +103,7 @@ class ContinualEncoder:
         settings: Mapping[str, Any] | None = None,
         progress: bool | Observer = True,
     ) -> list[Outcome]:
-        """Take in the next drop; broken off, the same call goes on. An outcome for each step that this made.
+        """Take in the next drop; interrupted, the same call resumes. An outcome for each step that this made.
 
         Paths, folders, globs, archives and lists of paths, a 4-D array or tensor, and a list of images are one drop.
         Any other iterable is a stream without boundaries: every `chunk` images that are new become a step.
@@ -191,7 +193,7 @@ class ContinualEncoder:
             return exported
 
     def rollback(self, to: int | None = None) -> int:
-        """Make an older version count again, by default the one before; what was learned since may be learned anew."""
+        """Make an older version current again, by default the one before; what was learned since may be learned anew."""
         with locked(self.folder, STATE):
             ledger = self._state.ledger()
             if ledger.current == 0:
@@ -202,9 +204,9 @@ class ContinualEncoder:
                     f"{self.folder} has no version {goal} to roll back to; there are {self._state.listed(ledger)}"
                 )
             if goal == ledger.current:
-                raise UserError(f"version {goal} counts already")
+                raise UserError(f"version {goal} is the current one already")
             self._state.versions.load(goal)  # raises where it is not good
-            ledger.tell("rolled back", version=goal, before=ledger.current)
+            ledger.record("rolled back", version=goal, before=ledger.current)
             ledger.current = goal
             self._state.write(ledger)
         write_state_page(self._state)
@@ -217,7 +219,7 @@ class ContinualEncoder:
             if version is not None and version not in self._state.numbers(ledger):
                 raise UserError(f"{self.folder} has no version {version}; there are {self._state.listed(ledger)}")
             ledger.pinned = version
-            ledger.tell("unpinned" if version is None else "pinned", version=version)
+            ledger.record("unpinned" if version is None else "pinned", version=version)
             self._state.write(ledger)
         write_state_page(self._state)
 
@@ -243,7 +245,7 @@ def _gathered(images: Images, workshop: Path) -> Gathered:
     else:
         found = gather_arrays(images)
     if found.skipped:
-        raise UserError(f"{len(found.skipped)} files are no usable images, the first is {found.skipped[0]}")
+        raise UserError(f"{len(found.skipped)} files are not usable images, the first is {found.skipped[0]}")
     return found
 
 

@@ -13,9 +13,9 @@ from ccl.loading import merged, validated
 from ccl.settings import Settings, differences
 
 FEWEST_IMAGES = 16  # of a drop: fewer have no contrast to learn from
-_SMALL, _MEDIUM = 48, 128  # longest shorter side, in pixels, of what counts as small and as medium images
+_SMALL, _MEDIUM = 48, 128  # longest shorter side, in pixels, of small and of medium images
 
-# What a state must keep as long as it lives: the shape of its network and queues, and how an image is shown to it.
+# What an encoder folder must keep as long as it lives: the shape of its network and queues, and how an image is shown to it.
 _FIXED = ("strategy", "objective", "seed", "encoder.", "moco_v2.", "insdisc.", "extra_sample_queue.", "data.resize")
 _FIXED_VIEWS = ("views.recipe", "views.size")
 
@@ -41,7 +41,7 @@ def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) ->
 
 
 def refuse_mistakes(asked: Mapping[str, Any]) -> None:
-    """Raises UserError where no images could make this valid: a typo is told before any work."""
+    """Raises UserError where no images could make this valid: a typo is reported before any work."""
     choose(10_000, 32, "cpu", asked)
 
 
@@ -51,15 +51,15 @@ def _seeing(side: int, is_gpu: bool) -> tuple[dict[str, Any], str]:
     encoder = {"backbone": "resnet18", "width": width, "dim": 128, "batch_norm_groups": 1}
     if side <= _SMALL:
         size = 16 if side <= 20 else 32
-        told = f"{side} px → small images: views of {size} px, ResNet-18 of width {width} with the CIFAR stem"
+        why = f"{side} px → small images: views of {size} px, ResNet-18 of width {width} with the CIFAR stem"
         seen = {"data": {"resize": size}, "views": {"recipe": "moco_cifar", "size": size, "min_scale": 0.2}}
-        return seen | {"encoder": {**encoder, "stem": "cifar"}, "temperature": 0.1}, told
+        return seen | {"encoder": {**encoder, "stem": "cifar"}, "temperature": 0.1}, why
     photos = {"encoder": {**encoder, "stem": "imagenet"}, "temperature": 0.2}
     if is_gpu and side > _MEDIUM:
-        told = f"{side} px → photographs: views of 224 px cut by workers, ResNet-18 with the ImageNet stem"
-        return photos | {"views": {"recipe": "moco_imagenet", "size": 224}, "data": {"workers": 4}}, told
-    told = f"{side} px → brought to 96 px: views of 64 px, ResNet-18 of width {width} with the ImageNet stem"
-    return photos | {"views": {"recipe": "moco_imagenet", "size": 64}, "data": {"resize": 96}}, told
+        why = f"{side} px → photographs: views of 224 px cut by workers, ResNet-18 with the ImageNet stem"
+        return photos | {"views": {"recipe": "moco_imagenet", "size": 224}, "data": {"workers": 4}}, why
+    why = f"{side} px → brought to 96 px: views of 64 px, ResNet-18 of width {width} with the ImageNet stem"
+    return photos | {"views": {"recipe": "moco_imagenet", "size": 64}, "data": {"resize": 96}}, why
 
 
 def _effort(num_images: int, is_gpu: bool) -> tuple[dict[str, Any], str]:
@@ -70,14 +70,14 @@ def _effort(num_images: int, is_gpu: bool) -> tuple[dict[str, Any], str]:
     epochs = min(most, max(fewest, round(updates * batch / num_images)))
     rate = round(0.06 * batch / 128, 4)
     effort = {"batch_size": batch, "epochs": epochs, "optimizer": {"learning_rate": rate}}
-    told = f"{num_images:,} images → batches of {batch}, {epochs} epochs, a queue of {queue}"
-    return effort | {"moco_v2": {"queue_size": queue, "key_momentum": 0.99}}, told
+    why = f"{num_images:,} images → batches of {batch}, {epochs} epochs, a queue of {queue}"
+    return effort | {"moco_v2": {"queue_size": queue, "key_momentum": 0.99}}, why
 
 
 def changed(before: Settings, asked: Mapping[str, Any]) -> Settings:
-    """A state's settings with changes for the drops to come; refuses what must stay as it is."""
+    """An encoder folder's settings with changes for the drops to come; refuses what must stay as it is."""
     now = validated(merged(before.model_dump(mode="json"), asked))
     wrong = [line for line in differences(before, now) if line.startswith(_FIXED) or line.startswith(_FIXED_VIEWS)]
     if wrong:
-        raise UserError(f"a state keeps these settings for life: {'; '.join(wrong)}; learn into another state")
+        raise UserError(f"an encoder keeps these settings for life: {'; '.join(wrong)}; learn into another folder")
     return now

@@ -59,7 +59,7 @@ def fingerprint(frozen: FrozenEncoder) -> str:
 
 
 def refuse_other_encoder(frozen: FrozenEncoder, maker: Mapping[str, Any], what: str, advice: str) -> None:
-    """Refuse a file whose maker, as `description` tells it, gives other features than this encoder."""
+    """Refuse a file whose maker, as `description` has it, gives other features than this encoder."""
     if maker.get("fingerprint") == fingerprint(frozen):
         return
     then, now = maker.get("version"), frozen.version

@@ -103,7 +103,7 @@ def load_backbone(path: Path) -> nn.Module:
         return _filled(EncoderSettings.model_validate(about["architecture"]), tensors)
     except Exception as error:  # safetensors raises many kinds for broken files
         why = " ".join(str(error).split())[:160]
-        raise UserError(f"{path} is no backbone by ccl export: {why}") from error
+        raise UserError(f"{path} is not a backbone by ccl export: {why}") from error
 
 
 def _filled(architecture: EncoderSettings, tensors: dict[str, Tensor]) -> nn.Module:

@@ -96,10 +96,10 @@ def read_features(path: Path) -> FeatureFile:
         if rows.dtype != np.float32 or rows.ndim != 2 or names.shape != rows.shape[:1] or names.dtype.kind != "U":
             raise ValueError(f"features {rows.dtype} {rows.shape} and paths {names.dtype} {names.shape}")
         if version.shape != () or version.dtype.kind not in "iu" or not isinstance(about, dict):
-            raise ValueError("its version is no number, or what it says of itself no JSON object")
+            raise ValueError("its version is not a number, or its description not a JSON object")
         if not np.isfinite(rows).all():
             raise ValueError("features contain nan or infinity")
     except Exception as error:  # NumPy and zipfile raise many kinds for broken files
         why = " ".join(str(error).split())[:160]
-        raise UserError(f"{path} is no file of features (.npz, by ccl encode): {why}") from error
+        raise UserError(f"{path} is not a file of features (.npz, by ccl encode): {why}") from error
     return FeatureFile(torch.from_numpy(rows), tuple(names.tolist()), int(version), about)

@@ -1,4 +1,4 @@
-"""A state folder: its files, which version counts, and what happened to it.
+"""An encoder folder: its files, which version is current, and what happened to it.
 
     state.json       which version is current, which is pinned, and every event: replaced whole, so one truth at a time
     settings.yaml    what it learns with; absent until the first images are known
@@ -7,7 +7,7 @@
     steps/N/         the metric rows of that drop, and the files that were no images
     learning/        the drop under way, and its checkpoints
 
-A version counts from the moment `state.json` names it. What a kill leaves before that is redone or swept away.
+A version is current from the moment `state.json` names it. What a kill leaves before that is redone or swept away.
 """
 
 import json
@@ -40,18 +40,18 @@ class Ledger:
     """What `state.json` holds."""
 
     created: float = field(default_factory=time.time)
-    current: int = 0  # the version that counts; 0 before the first
+    current: int = 0  # the current version; 0 before the first
     latest: int = 0  # the highest number ever given
     pinned: int | None = None  # the version that is used, whatever is learned meanwhile
     asked: dict[str, Any] = field(default_factory=dict)  # settings asked for before the first images were known
     events: list[dict[str, Any]] = field(default_factory=list)  # the oldest first; `kind` and `when` in each
 
-    def tell(self, kind: str, **about: Any) -> None:
+    def record(self, kind: str, **about: Any) -> None:
         """Append an event."""
         self.events.append({"kind": kind, "when": time.time(), **about})
 
 
-class StateFolder:
+class EncoderFolder:
     """The files of one state; whoever writes holds the lock."""
 
     def __init__(self, path: Path) -> None:
@@ -66,10 +66,10 @@ class StateFolder:
         return (self.path / LEDGER).is_file()
 
     def ledger(self) -> Ledger:
-        """Raises UserError in one line where there is no state, or one that this ccl can't read."""
+        """Raises UserError in one line where there is no encoder folder, or one that this ccl can't read."""
         if not self.exists():
             raise UserError(
-                f"{self.path} is no state: it has no {LEDGER}; `ccl learn IMAGES --into {self.path}` makes one"
+                f"{self.path} is not an encoder folder: it has no {LEDGER}; `ccl learn IMAGES --into {self.path}` makes one"
             )
         try:
             content = json.loads((self.path / LEDGER).read_text(encoding="utf-8"))
@@ -82,7 +82,7 @@ class StateFolder:
             raise UserError(f"{self.path / LEDGER} can't be read: {type(error).__name__}: {error}") from None
 
     def write(self, ledger: Ledger) -> None:
-        """From here on this is what counts."""
+        """From here on this is current."""
         write_file(self.path / LEDGER, json.dumps({"format": FORMAT, **asdict(ledger)}, indent=1))
 
     def settings(self) -> Settings | None:
@@ -117,14 +117,14 @@ class StateFolder:
         return ", ".join(map(str, self.numbers(ledger))) or "none"
 
     def sweep(self, ledger: Ledger) -> None:
-        """Away with what killed processes left: half versions, and whole ones that never came to count."""
+        """Away with what killed processes left: half versions, and whole ones that never became current."""
         self.versions.clean()
         for number in self.versions.numbers():
             if number > ledger.latest:
                 self.versions.remove(number)
 
     def prune(self, ledger: Ledger, keep: int) -> None:
-        """Keep the last so many versions, and any that counts or is pinned."""
+        """Keep the last so many versions, and any that is current or pinned."""
         numbers = self.numbers(ledger)
         for number in numbers[:-keep]:
             if number not in (ledger.current, ledger.pinned):

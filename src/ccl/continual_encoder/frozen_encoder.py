@@ -1,4 +1,4 @@
-"""One version of a state's encoder, opened to read images with."""
+"""One version of an encoder, opened to read images with."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ccl.continual_encoder.folder import StateFolder
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.data import ImageSource, squared
 from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
@@ -57,10 +57,10 @@ class FrozenEncoder:
 
 def frozen(state: Path, version: int | None = None) -> FrozenEncoder:
     """The encoder of this version; by default of the pinned one, else of the current one."""
-    folder = StateFolder(state)
+    folder = EncoderFolder(state)
     checkpoint = folder.version(version)
     settings = folder.settings()
-    assert settings is not None, "a state with a version has settings"
+    assert settings is not None, "an encoder folder with a version has settings"
     return thawed(settings, checkpoint)
 
 

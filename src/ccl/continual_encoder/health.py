@@ -1,4 +1,4 @@
-"""How a state is, before and after a drop: on the images it remembers, and on labelled ones where there are some."""
+"""How an encoder is, before and after a drop: on the images it remembers, and on labelled ones where there are some."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -85,7 +85,7 @@ class Accuracy:
 def load_labelled(folder: Path, resize: int | None) -> Dataset:
     """A folder of class folders with a held-out part, in the form that the encoder is used to."""
     if not folder.is_dir():
-        raise UserError(f"--probe {folder} is no folder; it takes one with a folder of images for each class")
+        raise UserError(f"--probe {folder} is not a folder; it takes one with a folder of images for each class")
     dataset = load_dataset("folder", folder, resize=resize)
     if dataset.train_labels is None or dataset.test is None or len(dataset.class_names) < 2:
         raise UserError(

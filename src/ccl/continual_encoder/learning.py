@@ -1,4 +1,4 @@
-"""One drop into a state: gathered, learned as the next step of its stream, judged, promoted or refused.
+"""One drop into an encoder folder: gathered, learned as the next step of its stream, judged, promoted or refused.
 
 The same call again resumes where it was interrupted, to the same bits; the images are not needed afterwards.
 """
@@ -13,14 +13,15 @@ from typing import Any, Literal
 
 import torch
 
+from ccl.atomic_files import write_file
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, choose
-from ccl.continual_encoder.folder import STATE, STEPS, Ledger, StateFolder
+from ccl.continual_encoder.folder import STATE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.health import load_labelled
 from ccl.continual_encoder.pending_drop import UNPACKED, Claim, fingerprint, forget_stale, is_begun, mark_refused
 from ccl.continual_encoder.promotion import judged, lost_too_much
 from ccl.data import BadImage, Gathered, ImageSource, Unseen, squared, with_ids, write_bad_images
 from ccl.errors import UserError
-from ccl.folder import METRICS, put
+from ccl.folder import METRICS
 from ccl.loading import merged
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
@@ -58,12 +59,12 @@ class Outcome:
     """What became of a drop."""
 
     kind: Literal["learned", "known", "refused"]
-    version: int  # the one that counts now; 0 for none
-    told: str  # in a line
+    version: int  # the current one; 0 for none
+    message: str  # in a line
     step: Mapping[str, Any]  # what the state remembers of the drop, as JSON values; empty for "known"
 
 
-def learn(state: StateFolder, gather: Gather, display: Observer, options: Options) -> Outcome:
+def learn(state: EncoderFolder, gather: Gather, display: Observer, options: Options) -> Outcome:
     """Take a drop in, or resume it."""
     with ExitStack() as held, StopRequest() as stop:
         held.enter_context(locked(state.path, STATE))
@@ -82,7 +83,7 @@ class _Drop:
     """The work on one drop, in the order of its methods."""
 
     def __init__(
-        self, state: StateFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
+        self, state: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
     ) -> None:
         self.state, self.ledger, self.display, self.options, self.stop = state, ledger, display, options, stop
         self.parent = state.versions.load(ledger.current) if ledger.current else None
@@ -95,7 +96,7 @@ class _Drop:
         for line in gathered.notes:
             self.display.note(line)
         new = gathered.without(self.state.seen(self.past["seen"]).__contains__)
-        self._tell_repeats(new)
+        self._note_repeats(new)
         if not len(new.source):
             known = f"all {new.num_known:,} images were learned before; nothing to do"
             return Outcome("known", self.ledger.current, known, {})
@@ -109,7 +110,7 @@ class _Drop:
         claim = Claim(self.options.name, fingerprint(new), self.ledger.current, len(new.source))
         claim.stake(self.state, self.ledger, settings, self.options.restart, self.display)
         if gathered.skipped:
-            self._tell_bad(gathered.skipped)
+            self._note_bad(gathered.skipped)
         images = self._shown(new, settings)
         device = build_device(settings)
         learner, viewer = build_learner(settings, device), build_viewer(settings, device)
@@ -124,22 +125,22 @@ class _Drop:
             return self._refuse(step, reason)
         return self._promote(settings, learner, new, step)
 
-    def _tell_repeats(self, new: Unseen) -> None:
-        told = [f"{new.num_known:,} were learned before"] if new.num_known else []
-        told += [f"{new.num_repeated:,} are there twice"] if new.num_repeated else []
-        if told and len(new.source):
-            self.display.note(f"{len(new.source):,} new images ({' and '.join(told)}, by content: left out)")
+    def _note_repeats(self, new: Unseen) -> None:
+        parts = [f"{new.num_known:,} were learned before"] if new.num_known else []
+        parts += [f"{new.num_repeated:,} are there twice"] if new.num_repeated else []
+        if parts and len(new.source):
+            self.display.note(f"{len(new.source):,} new images ({' and '.join(parts)}, by content: left out)")
 
-    def _tell_bad(self, bad: Sequence[BadImage]) -> None:
+    def _note_bad(self, bad: Sequence[BadImage]) -> None:
         write_bad_images(self.state.learning / BAD_IMAGES, bad)
         kept = self.state.path / STEPS / f"{self.ledger.latest + 1:08d}" / BAD_IMAGES
-        self.display.note(f"{len(bad)} files are no usable images and left out, e.g. {bad[0]}; all in {kept}")
+        self.display.note(f"{len(bad)} files are not usable images and left out, e.g. {bad[0]}; all in {kept}")
 
     def _settings(self, new: Unseen) -> Settings:
         """Those of the state, or chosen for its first images."""
         before, asked = self.state.settings(), self.options.asked or {}
-        goes_on = is_begun(self.state) and not self.options.restart
-        if before is not None and (self.parent is not None or goes_on):
+        is_resumed = is_begun(self.state) and not self.options.restart
+        if before is not None and (self.parent is not None or is_resumed):
             return changed(before, asked)
         asked = merged(self.ledger.asked, asked)
         kind = str(asked.get("device", "auto"))
@@ -196,14 +197,14 @@ class _Drop:
         }
 
     def _refuse(self, step: Mapping[str, Any], reason: str) -> Outcome:
-        """The old version goes on counting; what was learned stays beside until another drop comes."""
+        """The old version stays current; what was learned stays beside until another drop comes."""
         if mark_refused(self.state):
-            self.ledger.tell("refused", reason=reason, **step)
+            self.ledger.record("refused", reason=reason, **step)
             self.state.write(self.ledger)
         return Outcome("refused", self.ledger.current, f"not promoted: {reason}", step)
 
     def _promote(self, settings: Settings, learner: Learner, new: Unseen, step: dict[str, Any]) -> Outcome:
-        """Everything is written aside first; the ledger's line makes it count."""
+        """Everything is written aside first; the ledger's line makes it current."""
         number = self.ledger.latest + 1
         parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict(), "optimizer": self.momentum}
         tensors = {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
@@ -224,10 +225,10 @@ class _Drop:
         kept.mkdir(parents=True, exist_ok=True)
         for name in (METRICS, BAD_IMAGES):
             if (self.state.learning / name).exists():
-                put(kept / name, (self.state.learning / name).read_bytes())
+                write_file(kept / name, (self.state.learning / name).read_bytes())
         self.state.write_settings(settings)
         self.ledger.current = self.ledger.latest = number
-        self.ledger.tell("learned", version=number, **step)
+        self.ledger.record("learned", version=number, **step)
         self.state.write(self.ledger)
         self.state.forget_learning()
         self.state.prune(self.ledger, self.options.keep_versions)

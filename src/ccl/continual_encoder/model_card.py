@@ -107,14 +107,14 @@ def _loading(frozen: FrozenEncoder, exported: Exported) -> str:
 
 
 def _preprocessing(frozen: FrozenEncoder) -> str:
-    told = preprocessing(frozen)
+    values = preprocessing(frozen)
     lines = ["An RGB picture of 8 bits, upright (EXIF), alpha laid on white; then, in this order:"]
-    if told["resize"] is not None:
-        side = told["resize"]
+    if values["resize"] is not None:
+        side = values["resize"]
         lines.append(f"- its centre square, brought to {side}×{side} pixels, bilinear and anti-aliased, 8 bits;")
-    share = "whole" if told["crop_fraction"] == 1 else f"of {told['crop_fraction']:g} of the shorter side"
-    lines.append(f"- the centre square, {share}, brought to {told['size']}×{told['size']} likewise;")
-    lines.append(f"- divided by 255, minus {told['mean']}, divided by {told['std']}, channels first.")
+    share = "whole" if values["crop_fraction"] == 1 else f"of {values['crop_fraction']:g} of the shorter side"
+    lines.append(f"- the centre square, {share}, brought to {values['size']}×{values['size']} likewise;")
+    lines.append(f"- divided by 255, minus {values['mean']}, divided by {values['std']}, channels first.")
     return "\n".join(lines) + "\n\nThe same stands in the file's metadata; `docs/using.md` of ccl has it as a function."
 
 
@@ -151,11 +151,11 @@ def _pairs(values: Any) -> str:
     """ "rank 12.3, agreement 80 → 83": what is known of each, a list as its way from the first to the last."""
     if not isinstance(values, Mapping):
         return ""
-    told = {}
+    values = {}
     for key, value in values.items():
         points = [_number(point) for point in (value if isinstance(value, list) else [value]) if point is not None]
-        told[key] = " → ".join(points)
-    return ", ".join(f"{key} {value}" for key, value in told.items() if value)
+        values[key] = " → ".join(points)
+    return ", ".join(f"{key} {value}" for key, value in values.items() if value)
 
 
 def _number(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The page of a state: its history, how its health went, the images it remembers, versions, and what was refused."""
+"""The page of an encoder folder: its history, how its health went, the images it remembers, versions, and what was refused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ccl.atomic_files import write_file
-from ccl.continual_encoder.folder import PAGE, Ledger, StateFolder
+from ccl.continual_encoder.folder import PAGE, EncoderFolder, Ledger
 from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, events, history, pair
 from ccl.memory import RehearsalMemory
 from ccl.report.drawing import GREY, drawing, to_svg
@@ -30,8 +30,8 @@ class _Kept:
     images: list[tuple[Thumbnail, str]]
 
 
-def write_state_page(state: StateFolder) -> None:
-    """Write the page anew; a state that has learned nothing has none."""
+def write_state_page(state: EncoderFolder) -> None:
+    """Write the page anew; one that has learned nothing has none."""
     ledger = state.ledger()
     if not ledger.current:
         return
@@ -59,7 +59,7 @@ def _headline(ledger: Ledger, steps: Sequence[Step], memory: RehearsalMemory) ->
     pinned = "" if ledger.pinned is None else f" Version {ledger.pinned} is pinned and used."
     drops = "one drop" if len(steps) == 1 else f"{len(steps)} drops"
     kept = f"{len(memory):,} images ({num_bytes / 1e6:.1f} MB) are remembered, the others are not needed any more."
-    return f"Version {ledger.current} counts.{pinned} {num_images:,} unlabelled images learned in {drops}; {kept}"
+    return f"Version {ledger.current} is current.{pinned} {num_images:,} unlabelled images learned in {drops}; {kept}"
 
 
 def _curves(steps: Sequence[Step]) -> Figure:

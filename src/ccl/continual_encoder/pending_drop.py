@@ -1,4 +1,4 @@
-"""Which drop a state is at: claimed before it is learned, so that only the same images can go on with it."""
+"""Which drop is under way: claimed before it is learned, so that only the same images can resume it."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ccl.atomic_files import write_file
-from ccl.continual_encoder.folder import Ledger, StateFolder
+from ccl.continual_encoder.folder import EncoderFolder, Ledger
 from ccl.data import Unseen
 from ccl.errors import UserError
 from ccl.settings import Settings, differences
@@ -33,8 +33,8 @@ class Claim:
     parent: int
     num_images: int
 
-    def stake(self, state: StateFolder, ledger: Ledger, settings: Settings, restart: bool, display: Observer) -> None:
-        """From here on the state is at this drop, or goes on with it; refuses where it is at another."""
+    def stake(self, state: EncoderFolder, ledger: Ledger, settings: Settings, restart: bool, display: Observer) -> None:
+        """From here on this drop is under way, or resumed; refuses where another one is."""
         path = state.learning / DROP
         if path.exists() and restart:
             display.note("the unfinished drop is forgotten")
@@ -47,42 +47,42 @@ class Claim:
             if not begun.get("refused"):
                 raise UserError(
                     f"{state.path} is in the middle of learning {begun.get('name')!r} ({begun.get('num_images')} "
-                    "images): give the same images again to go on, or --restart to forget them"
+                    "images): give the same images again to resume, or --restart to forget them"
                 )
             display.note(f"the drop {begun.get('name')!r}, which was refused, is forgotten")
             _forget(state)
-        state.write(ledger)  # first: it marks the folder as a state
+        state.write(ledger)  # first: it marks the folder as an encoder folder
         state.write_settings(settings)
         state.learning.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps({**asdict(self), "began": time.time()}, indent=1))
 
 
-def is_begun(state: StateFolder) -> bool:
+def is_begun(state: EncoderFolder) -> bool:
     """Whether a drop is under way."""
     return (state.learning / DROP).exists()
 
 
-def mark_refused(state: StateFolder) -> bool:
+def mark_refused(state: EncoderFolder) -> bool:
     """Another drop may now take its place; whether this is news."""
     begun = _read(state.learning / DROP)
     write_file(state.learning / DROP, json.dumps(begun | {"refused": True}, indent=1))
     return not begun.get("refused")
 
 
-def forget_stale(state: StateFolder, ledger: Ledger) -> None:
-    """A drop that was begun on another version than the current one came to count just before a kill, or never will."""
+def forget_stale(state: EncoderFolder, ledger: Ledger) -> None:
+    """A drop that was begun on another version than the current one became current just before a kill, or never will."""
     if is_begun(state) and _read(state.learning / DROP).get("parent") != ledger.current:
         state.forget_learning()
 
 
-def _forget(state: StateFolder) -> None:
+def _forget(state: EncoderFolder) -> None:
     """All of another drop but what was just unpacked of this one."""
     for path in state.learning.iterdir():
         if path.name != UNPACKED:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _refuse_changes(state: StateFolder, now: Settings) -> None:
+def _refuse_changes(state: EncoderFolder, now: Settings) -> None:
     """A drop that has begun is finished as it began."""
     before = state.settings()
     wrong = differences(before, now) if before is not None else []

@@ -1,9 +1,9 @@
-"""What a drop did to a state, and whether that is too much."""
+"""What a drop did to an encoder, and whether that is too much."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ccl.continual_encoder.folder import StateFolder
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.frozen_encoder import thawed
 from ccl.continual_encoder.health import Accuracy, read, remembered
 from ccl.data import Dataset, ImageSource
@@ -15,7 +15,7 @@ from ccl.views import Viewer
 
 
 def judged(
-    state: StateFolder,
+    state: EncoderFolder,
     settings: Settings,
     parent: Checkpoint | None,
     learner: Learner,
@@ -50,7 +50,7 @@ def judged(
 
 
 def lost_too_much(step: Mapping[str, Any], allowed: float | None) -> str:
-    """Why a version may not count, in words; empty where it may."""
+    """Why a version may not become current, in words; empty where it may."""
     accuracy, health = step["accuracy"], step["health"]
     if accuracy is not None:
         what, before, after = "accuracy on the labelled images", accuracy["linear_before"], accuracy["linear"]

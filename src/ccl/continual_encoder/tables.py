@@ -1,4 +1,4 @@
-"""A state's history, health and events as tables, for the console and for its page."""
+"""An encoder's history, health and events as tables, for the console and for its page."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Tabl
     rows = []
     for step in steps:
         number = step["version"]
-        marks = ["counts"] * (number == ledger.current) + ["pinned"] * (number == ledger.pinned)
+        marks = ["current"] * (number == ledger.current) + ["pinned"] * (number == ledger.pinned)
         marks += [] if number in there else ["let go"]
         rows.append(
             (

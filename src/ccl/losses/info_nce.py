@@ -10,7 +10,7 @@ def info_nce(
 ) -> Tensor:
     """Tell each query's own key from the negatives; mean over the rows. Paper: eq. 1.
 
-    All rows have unit norm. `ignore` (N, K) is True where a negative must not count for a query.
+    All rows have unit norm. `ignore` (N, K) is True where a negative must be left out for a query.
     """
     query, positive, negatives = query.float(), positive.float(), negatives.float()
     own = (query * positive).sum(dim=1, keepdim=True)  # (N, 1)

@@ -1,4 +1,4 @@
-"""How many groups a step's images have, where no labels tell.
+"""How many groups a step's images have, where there are no labels.
 
 K-Means is run for a geometric grid of counts, and each grouping is judged by the graph of nearest neighbours: Newman's
 modularity is the share of neighbours that are in one group, less what as many groups of that size would have by chance.

@@ -42,7 +42,7 @@ class InstanceBank(nn.Module):
 
     @torch.no_grad()
     def update(self, rows: Tensor, embeddings: Tensor) -> None:
-        """v ← normalise(m v + (1 − m) f); of an image that is there twice, the last embedding counts."""
+        """v ← normalise(m v + (1 − m) f); of an image that is there twice, the last embedding is taken."""
         places = torch.full((len(self),), -1, device=rows.device).scatter_reduce_(
             0, rows, torch.arange(len(rows), device=rows.device), "amax"
         )  # (n,): where each row of the bank is last named

@@ -59,7 +59,7 @@ class Cost:
 
 
 def step_sizes(settings: Settings) -> tuple[list[int], list[int], int]:
-    """Images and classes of each step, and all test images: by the dataset's name if that tells, else by loading it."""
+    """Images and classes of each step, and all test images: by the dataset's name where that is enough, else by loading it."""
     labels = _known_labels(settings)
     if labels is None:
         stream = build_stream(settings)
@@ -71,7 +71,7 @@ def step_sizes(settings: Settings) -> tuple[list[int], list[int], int]:
 
 
 def _known_labels(settings: Settings) -> Tensor | None:
-    """Labels (N,) as the dataset has them, in classes of equal size; None where its name alone doesn't tell."""
+    """Labels (N,) as the dataset has them, in classes of equal size; None where its name is not enough."""
     (name, *others), data = settings.dataset, settings.data
     if others or name not in _NUM_CLASSES or not (data.classes is None or isinstance(data.classes, int)):
         return None

@@ -27,7 +27,7 @@ def worth_knowing(settings: Settings, stream: Stream) -> list[str]:
     lines = [f"{stream.dataset.name}: {describe(stream.steps)}", *stream.dataset.notes]
     if stream.dataset.skipped:
         bad = stream.dataset.skipped
-        lines.append(f"{len(bad)} files are no usable images and left out (bad_images.csv), e.g. {bad[0]}")
+        lines.append(f"{len(bad)} files are not usable images and left out (bad_images.csv), e.g. {bad[0]}")
     smallest = min(len(source) for source in stream.arrivals)
     if settings.objective == "moco_v2" and settings.moco_v2.queue_size > smallest:
         lines.append(
@@ -72,7 +72,7 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
 
 
 def code_hash() -> str:
-    """Ten digits that change with any line of this package: a version alone does not tell two working copies apart."""
+    """Ten digits that change with any line of this package: a version alone does not separate two working copies."""
     package = Path(__file__).parents[1]
     state = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

@@ -43,13 +43,13 @@ def in_words(costs: Sequence[Cost], images_per_second: float | None) -> str:
     """One sentence on several runs together; without a measured rate, hours of an assumed GPU."""
     num_images, operations = sum(cost.num_images for cost in costs), sum(cost.operations for cost in costs)
     runs = "1 run" if len(costs) == 1 else f"{len(costs)} runs"
-    told = f"{runs}, {num_images / 1e6:,.1f} million image passes, {operations / 1e15:,.1f} petaFLOP"
+    text = f"{runs}, {num_images / 1e6:,.1f} million image passes, {operations / 1e15:,.1f} petaFLOP"
     if images_per_second is not None:
         passes = sum(cost.passes for cost in costs)
         return (
-            f"{told}: about {clock(passes / images_per_second)} in one process here ({images_per_second:,.0f} images/s)"
+            f"{text}: about {clock(passes / images_per_second)} in one process here ({images_per_second:,.0f} images/s)"
         )
-    return f"{told}: about {clock(operations / ASSUMED_GPU_RATE)} on {ASSUMED}"
+    return f"{text}: about {clock(operations / ASSUMED_GPU_RATE)} on {ASSUMED}"
 
 
 ASSUMED = f"one GPU that sustains {ASSUMED_GPU_RATE / 1e12:.0f} TFLOP/s (assumed, not measured)"

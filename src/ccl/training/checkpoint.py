@@ -222,7 +222,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         is_itself = content == _canonical(manifest)
         if manifest.pop("sha256") != hashlib.sha256(_canonical(manifest)).hexdigest() or not is_itself:
             raise _BadError(path, "its SHA-256 is not its own")
-        # Formats to come keep the lines above, so that a newer one is told from a damaged one.
+        # Formats to come keep the lines above, so that a newer one is not taken for a damaged one.
         if manifest["format"] > FORMAT:
             raise _NewerError(path, f"made by a newer ccl (format {manifest['format']}, known are up to {FORMAT})")
         files, is_this = manifest["files"], (manifest["format"], manifest["number"]) == (FORMAT, int(path.parent.name))
