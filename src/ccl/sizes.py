@@ -11,6 +11,6 @@ def num_bytes(text: str) -> int:
     count = int(float(found[1]) * _UNITS[found[2]]) if found else 0
     if count < 1:
         raise ValueError(
-            f"{text!r} is not a size; write a number and one of {', '.join(_UNITS)}, such as 200 kB or 1.5GB"
+            f"{text!r} is not a size; write a number and one of {', '.join(_UNITS)}, as in 200 kB or 1.5GB"
         )
     return count

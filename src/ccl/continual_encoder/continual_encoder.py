@@ -193,7 +193,7 @@ class ContinualEncoder:
             return exported
 
     def rollback(self, to: int | None = None) -> int:
-        """Make an older version current again, by default the one before; what was learned since may be learned anew."""
+        """Make an older version current, by default the one before; what was learned since may be learned anew."""
         with locked(self.folder, STATE):
             ledger = self._state.ledger()
             if ledger.current == 0:

@@ -69,7 +69,8 @@ class EncoderFolder:
         """Raises UserError in one line where there is no encoder folder, or one that this ccl can't read."""
         if not self.exists():
             raise UserError(
-                f"{self.path} is not an encoder folder: it has no {LEDGER}; `ccl learn IMAGES --into {self.path}` makes one"
+                f"{self.path} is not an encoder folder: it has no {LEDGER}; "
+                f"`ccl learn IMAGES --into {self.path}` makes one"
             )
         try:
             content = json.loads((self.path / LEDGER).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The page of an encoder folder: its history, how its health went, the images it remembers, versions, and what was refused."""
+"""The page of an encoder folder: its history, its health, the images it remembers, versions, what was refused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -70,7 +70,7 @@ def mark_refused(state: EncoderFolder) -> bool:
 
 
 def forget_stale(state: EncoderFolder, ledger: Ledger) -> None:
-    """A drop that was begun on another version than the current one became current just before a kill, or never will."""
+    """A drop begun on another version than the current one became current just before a kill, or never will."""
     if is_begun(state) and _read(state.learning / DROP).get("parent") != ledger.current:
         state.forget_learning()
 
