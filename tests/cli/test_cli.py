@@ -67,7 +67,7 @@ def test_a_run_leaves_its_folder_and_the_same_command_again_touches_nothing(tmp_
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["run", "demos", "--out", "x"], "no preset and no file 'demos'; did you mean 'demo'?"),
+        (["run", "demos", "--out", "x"], "'demos' is neither a preset nor a file; did you mean 'demo'?"),
         (["run", "demo", "--set=epoch=3", "--out", "x"], "unknown setting 'epoch'; did you mean 'epochs'?"),
         (["run", "demo", "--set=batch_size=5000", "--out", "x"], "batch_size 5000 exceeds the 1000 images of step 1"),
         (["run", "demo", "--set=memory.clusters=5000", "--out", "x"], "memory.clusters 5000 exceeds the 1000 images"),

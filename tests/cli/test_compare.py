@@ -189,7 +189,7 @@ def test_the_children_of_a_killed_parent_are_adopted(tmp_path: Path, unbroken: P
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["demos"], "no preset and no file 'demos'; did you mean 'demo'?"),
+        (["demos"], "'demos' is neither a preset nor a file; did you mean 'demo'?"),
         (["demo", "--strategies=ccl,finetunning"], "unknown strategy 'finetunning'; did you mean 'finetuning'?"),
         (["demo", "--seeds=0..5"], "--seeds takes numbers and ranges such as 0-5 or 0,2,7; got '0..5'"),
         (["demo", "--set=epoch=3"], "unknown setting 'epoch'; did you mean 'epochs'?"),
