@@ -107,6 +107,7 @@ def _learn_epoch(
     for batch in viewer.batches(
         images,
         [ranks.share(batch.positions) for batch in left],
+        turns=[ranks.share(batch.turns) for batch in left],
         moment=here,
         num_views=learner.objective.num_views,
         plain=learner.wants_plain(len(images)),
