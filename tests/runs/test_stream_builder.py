@@ -10,9 +10,9 @@ from rich.console import Console
 from ccl.data import class_incremental
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.report.summary import make_tables
 from ccl.report.page import write_page
 from ccl.report.provenance import stamp
+from ccl.report.summary import make_tables
 from ccl.runs import run
 from ccl.runs.build import Stream, build_stream
 from ccl.runs.cost import step_sizes

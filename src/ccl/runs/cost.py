@@ -1,5 +1,6 @@
 """What a run will cost, before it begins: passes, operations, memory, disk, network (docs/scaling.md)."""
 
+import copy
 import functools
 import json
 import math
@@ -32,7 +33,7 @@ _IMAGES_PER_CLASS = {"cifar10": 5000.0, "cifar100": 500.0, "imagenet-sub": 1281.
 _TEST_IMAGES_PER_CLASS = {"cifar10": 1000, "cifar100": 100, "imagenet-sub": 50, "imagenet-full": 50}
 _NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet-sub": 100, "imagenet-full": 1000}
 _FLOAT = 4  # bytes
-_NUM_COUNTED = 2  # images of the updates that are counted
+_NUM_COUNTED, _COUNTED_SIZE = 2, 64  # images of the updates that are counted, and their largest side
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Cost:
 
 
 def step_sizes(settings: Settings) -> tuple[list[int], list[int], int]:
-    """Images and classes of each step, and all test images: by the dataset's name where that is enough, else by loading it."""
+    """Images and classes of each step, and all test images: by the dataset's name where known, else by loading it."""
     labels = _known_labels(settings)
     if labels is None:
         stream = build_stream(settings)
@@ -89,15 +90,13 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
     """
     sizes = [sum(step_sizes)] if settings.method.all_at_once else list(step_sizes)
     in_memory = _in_memory(settings, sizes, num_classes)
-    counted = _counted(settings)
+    counted = _count(_learning_alike(settings))
     num_updates, new, old = 0, 0, 0
-    for step, (size, kept) in enumerate(zip(sizes, in_memory, strict=False)):
-        batches = build_composition(settings).batches(
-            torch.arange(size + kept), size, settings.batch_size, settings.encoder.batch_norm_groups, 0, step, 0
+    for size, kept in zip(sizes, in_memory, strict=False):
+        of_epoch = _an_epoch(_learning_alike(settings), size, kept, settings.batch_size)
+        num_updates, new, old = (
+            total + settings.epochs * count for total, count in zip((num_updates, new, old), of_epoch, strict=True)
         )
-        num_updates += settings.epochs * len(batches)
-        new += settings.epochs * sum(int((batch.positions < size).sum()) for batch in batches)
-        old += settings.epochs * sum(int((batch.positions >= size).sum()) for batch in batches)
     state_bytes = counted.state_bytes + counted.bytes_per_image * (max(sizes) + in_memory[-1])
     return Cost(
         num_images=new + old,
@@ -129,13 +128,23 @@ class _Counted:
     activation_bytes: int  # of one image in training
 
 
-def _counted(settings: Settings) -> _Counted:
-    """Counted once for all settings that learn alike."""
+@functools.lru_cache(maxsize=256)
+def _an_epoch(values: str, num_new: int, num_old: int, batch_size: int) -> tuple[int, int, int]:
+    """Updates, new images and old images of one epoch."""
+    composition = build_composition(Settings.model_validate_json(values))
+    batches = composition.batches(torch.arange(num_new + num_old), num_new, batch_size, 1, 0, 0, 0)
+    num_images = sum(len(batch.positions) for batch in batches)
+    shown = sum(int((batch.positions < num_new).sum()) for batch in batches)
+    return len(batches), shown, num_images - shown
+
+
+def _learning_alike(settings: Settings) -> str:
+    """What decides how an image is learned; what doesn't is the same for all."""
     alike = {"seed": 0, "epochs": 2, "batch_size": _NUM_COUNTED, "threads": None, "device": "cpu", "steps": None}
     values = settings.model_dump(mode="json", exclude={"data", "probe", "checkpoint", "trackers", "dataset", "memory"})
     values["encoder"]["batch_norm_groups"] = 1
     values["optimizer"]["warmup_epochs"] = 0
-    return _count(json.dumps(values | alike | {"precision": "float32", "performance": {}}))
+    return json.dumps(values | alike | {"precision": "float32", "performance": {}})
 
 
 @functools.lru_cache(maxsize=64)
@@ -145,25 +154,25 @@ def _count(values: str) -> _Counted:
     optimizer = plan.make_optimizer(learner, None)
     learner.begin_step(0, torch.arange(0), num_new=0)
     state_bytes = _bytes_of(learner.state_dict())
-    operations = []
+    forward, activations = _one_forward(learner.encoder, size)
+    small = min(size, _COUNTED_SIZE)
+    times = []  # forward passes that an image's update is worth: new, old
     for is_old in (False, True):
         learner.begin_step(1, torch.arange(_NUM_COUNTED), num_new=0 if is_old else _NUM_COUNTED)
         with FlopCounterMode(display=False) as counter:
-            update(learner, _any_batch(learner, size), optimizer, (1, 0))
-        operations.append(counter.get_total_flops() / _NUM_COUNTED)
+            update(learner, _any_batch(learner, small), optimizer, (1, 0))
+        times.append(counter.get_total_flops() / _NUM_COUNTED / _one_forward(learner.encoder, small)[0])
     bytes_per_image = (_bytes_of(learner.state_dict()) - state_bytes) // _NUM_COUNTED
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        learner.encoder.eval()(torch.zeros(1, 3, size, size))
     state = Progress(optimizer=optimizer).state_dict()
     return _Counted(
-        of_new=operations[0],
-        of_old=operations[1],
-        forward=float(counter.get_total_flops()),
+        of_new=times[0] * forward,
+        of_old=times[1] * forward,
+        forward=forward,
         parameters=sum(parameter.numel() for parameter in learner.encoder.parameters()),
         state_bytes=state_bytes,
         trained_bytes=_bytes_of(learner.trained_parameters()),
         optimizer_bytes=_bytes_of(state),
-        activation_bytes=_activations(learner.encoder, size) * learner.objective.num_student_views,
+        activation_bytes=activations * learner.objective.num_student_views,
         bytes_per_image=bytes_per_image,
     )
 
@@ -210,18 +219,20 @@ def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals
     return read
 
 
-def _activations(encoder: Encoder, size: int) -> int:
-    """Bytes of what one image leaves behind for the backward pass: the outputs of all layers that are not in place."""
-    found = 0
+def _one_forward(encoder: Encoder, size: int) -> tuple[float, int]:
+    """Of one image through the encoder: operations, and bytes that it leaves behind for the backward pass.
+
+    These are the outputs of all layers that are not in place. Shapes alone: nothing is computed.
+    """
+    paper, found = copy.deepcopy(encoder).to("meta").eval(), 0
 
     def count(module: nn.Module, inputs: Any, output: Tensor) -> None:
         nonlocal found
         found += _FLOAT * output.numel()
 
-    layers = [part for part in encoder.modules() if not list(part.children()) and not getattr(part, "inplace", False)]
-    hooks = [part.register_forward_hook(count) for part in layers]
-    with torch.no_grad():
-        encoder(torch.zeros(1, 3, size, size))
-    for hook in hooks:
-        hook.remove()
-    return found
+    for part in paper.modules():
+        if not list(part.children()) and not getattr(part, "inplace", False):
+            part.register_forward_hook(count)
+    with FlopCounterMode(display=False) as counter:
+        paper(torch.empty(1, 3, size, size, device="meta"))
+    return float(counter.get_total_flops()), found
