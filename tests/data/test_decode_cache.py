@@ -156,7 +156,7 @@ def test_a_cache_that_cant_be_written_or_is_locked_stops_nothing(folder: Path, c
     assert "can't be used" in load_dataset("folder", folder).notes[0]
     cache.unlink()
     cache.mkdir()
-    sqlite3.connect(cache / FILE_NAME).execute("CREATE TABLE verdicts (something_else)").connection.close()
+    sqlite3.connect(cache / FILE_NAME).execute("CREATE TABLE decoded (something_else)").connection.close()
     assert "can't be used" in load_dataset("folder", folder).notes[0]
     assert (cache / FILE_NAME).is_file()  # another program's, perhaps
 

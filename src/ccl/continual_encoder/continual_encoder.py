@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -229,11 +230,11 @@ def _are_paths(images: Sequence[Any]) -> bool:
 
 
 def _from_files(paths: Sequence[Any]) -> Gather:
-    return lambda workshop, progress: gather(paths, workshop, progress)
+    return partial(gather, paths)
 
 
 def _from_arrays(images: Any) -> Gather:
-    return lambda workshop, progress: gather_arrays(images)
+    return lambda workshop, progress, *how: gather_arrays(images, None, *how)
 
 
 def _gathered(images: Images, workshop: Path) -> Gathered:

@@ -19,7 +19,7 @@ from ccl.continual_encoder.folder import STATE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.health import load_labelled
 from ccl.continual_encoder.pending_drop import UNPACKED, Claim, fingerprint, forget_stale, is_begun, mark_refused
 from ccl.continual_encoder.promotion import judged, lost_too_much
-from ccl.data import BadImage, Gathered, ImageSource, Unseen, squared, with_ids, write_bad_images
+from ccl.data import BadImage, Gathered, ImageSource, Unseen, squared, write_bad_images
 from ccl.errors import UserError
 from ccl.folder import METRICS
 from ccl.loading import merged
@@ -36,10 +36,10 @@ from ccl.views import Viewer
 
 BAD_IMAGES = "bad_images.csv"
 KEEP_VERSIONS = 5
-_SAMPLE = 64  # images whose size stands for all
 
-# From the folder in which archives may be unpacked, and who shows progress, to the images.
-Gather = Callable[[Path, Callable[[int, int], None]], Gathered]
+# From the folder in which archives may be unpacked, who shows progress, the side to bring images to (None: as they are)
+# and which digests are known, to the images.
+Gather = Callable[[Path, Callable[[int, int], None], int | None, Callable[[bytes], bool]], Gathered]
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,14 @@ class _Drop:
         self.step = len(self.past["steps"])
 
     def learn(self, gather: Gather) -> Outcome:
-        gathered = gather(self.state.learning / UNPACKED, self.display.loading)
+        is_known = self.state.seen(self.past["seen"]).__contains__
+        before = self._settings_before()
+        side = None if before is None else before.data.resize
+        gathered = gather(self.state.learning / UNPACKED, self.display.loading, side, is_known)
         self.display.run_ends()  # the bar of the gathering
         for line in gathered.notes:
             self.display.note(line)
-        new = gathered.without(self.state.seen(self.past["seen"]).__contains__)
+        new = gathered.without(is_known, first_id=int(self.past["next_id"]))
         self._note_repeats(new)
         if not len(new.source):
             known = f"all {new.num_known:,} images were learned before; nothing to do"
@@ -105,13 +108,16 @@ class _Drop:
                 f"{len(new.source)} new images are too few to learn from (at least {FEWEST_IMAGES}); "
                 "keep them and give them together with the next"
             )
-        settings = self._settings(new)
+        settings = self._settings(new, before)
         labelled = load_labelled(self.options.probe, settings.data.resize) if self.options.probe else None
         claim = Claim(self.options.name, fingerprint(new), self.ledger.current, len(new.source))
         claim.stake(self.state, self.ledger, settings, self.options.restart, self.display)
         if gathered.skipped:
             self._note_bad(gathered.skipped)
-        images = self._shown(new, settings)
+        images = new.source
+        if settings.data.resize is not None:  # those of a first drop: others have this size already
+            images = squared(images, settings.data.resize, self.display.loading)
+            self.display.run_ends()
         device = build_device(settings)
         learner, viewer = build_learner(settings, device), build_viewer(settings, device)
         try:
@@ -136,32 +142,26 @@ class _Drop:
         kept = self.state.path / STEPS / f"{self.ledger.latest + 1:08d}" / BAD_IMAGES
         self.display.note(f"{len(bad)} files are not usable images and left out, e.g. {bad[0]}; all in {kept}")
 
-    def _settings(self, new: Unseen) -> Settings:
-        """Those of the state, or chosen for its first images."""
-        before, asked = self.state.settings(), self.options.asked or {}
+    def _settings_before(self) -> Settings | None:
+        """Those of the state; None where they are to be chosen for its first images."""
         is_resumed = is_begun(self.state) and not self.options.restart
-        if before is not None and (self.parent is not None or is_resumed):
+        return self.state.settings() if self.parent is not None or is_resumed else None
+
+    def _settings(self, new: Unseen, before: Settings | None) -> Settings:
+        """Those of the state, or chosen for its first images."""
+        asked = self.options.asked or {}
+        if before is not None:
             return changed(before, asked)
         asked = merged(self.ledger.asked, asked)
         kind = str(asked.get("device", "auto"))
         if kind == "auto":
             kind = "cuda" if torch.cuda.is_available() else "cpu"
-        choice = choose(len(new.source), _median_side(new.source), kind.partition(":")[0], asked)
+        choice = choose(len(new.source), new.median_side, kind.partition(":")[0], asked)
         for line in choice.reasons:
             self.display.note(line)
         if asked:
             self.display.note(f"as asked: {', '.join(_flat(asked))}")
         return choice.settings
-
-    def _shown(self, new: Unseen, settings: Settings) -> ImageSource:
-        """The images with ids of their own in the whole stream, in the size in which they are learned."""
-        first = int(self.past["next_id"])
-        source = with_ids(new.source, first + torch.arange(len(new.source)))
-        if settings.data.resize is None:
-            return source
-        small = squared(source, settings.data.resize, self.display.loading)
-        self.display.run_ends()
-        return small
 
     def _train(
         self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
@@ -245,15 +245,6 @@ def _clusters(settings: Settings, num_images: int) -> int | None:
     """As many as asked for, at most one for each image; None to estimate."""
     asked = settings.memory.clusters
     return min(asked, num_images) if isinstance(asked, int) else None
-
-
-def _median_side(source: ImageSource) -> int:
-    """The shorter side of a typical image, in pixels."""
-    if source.image_size is not None:
-        return min(source.image_size)
-    some = torch.linspace(0, len(source) - 1, min(_SAMPLE, len(source))).round().long()
-    sides = sorted(min(source.picture(position).size) for position in some.tolist())
-    return sides[len(sides) // 2]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[str]:

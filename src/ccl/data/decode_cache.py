@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import PIL
 
@@ -31,8 +31,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ccl"
 
 
+class Verdict(NamedTuple):
+    """What the decoder said of a file."""
+
+    reason: str = ""  # why it is left out; "" for a sound image
+    shorter_side: int = 0  # in pixels, of a sound one
+
+
 class Verdicts:
-    """Verdicts on files by their keys: "" for a sound one, else the reason why it is left out.
+    """Verdicts on files by their keys.
 
     Without a usable database nothing is known and nothing kept, and `trouble` says in a line why.
     """
@@ -55,32 +62,34 @@ class Verdicts:
             self._database = sqlite3.connect(self.path, timeout=10)
             self._database.execute("PRAGMA synchronous = OFF")  # a power cut may cost the cache, and no more
             self._database.execute(
-                "CREATE TABLE IF NOT EXISTS verdicts (key BLOB PRIMARY KEY, reason TEXT NOT NULL) WITHOUT ROWID"
+                "CREATE TABLE IF NOT EXISTS decoded"
+                " (key BLOB PRIMARY KEY, reason TEXT NOT NULL, shorter_side INTEGER NOT NULL) WITHOUT ROWID"
             )
         return self._database
 
-    def known(self, keys: Sequence[bytes | None]) -> dict[bytes, str]:
+    def known(self, keys: Sequence[bytes | None]) -> dict[bytes, Verdict]:
         """The verdicts on those of the keys that have one."""
         wanted = [key for key in keys if key is not None]
-        found: dict[bytes, str] = {}
+        found: dict[bytes, Verdict] = {}
         try:
             database = self._opened()
             for start in range(0, len(wanted) if database else 0, _AT_ONCE):
                 some = wanted[start : start + _AT_ONCE]
-                question = f"SELECT key, reason FROM verdicts WHERE key IN ({','.join('?' * len(some))})"
+                question = f"SELECT * FROM decoded WHERE key IN ({','.join('?' * len(some))})"
                 assert database is not None
-                found.update(database.execute(question, some))
+                found.update((key, Verdict(*row)) for key, *row in database.execute(question, some))
         except (OSError, sqlite3.Error) as error:
             self._give_up(error)
             return {}
         return found
 
-    def keep(self, verdicts: Mapping[bytes, str]) -> None:
+    def keep(self, verdicts: Mapping[bytes, Verdict]) -> None:
         """Remember these, at once."""
         try:
             if (database := self._opened()) is not None:
                 with database:
-                    database.executemany("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", verdicts.items())
+                    rows = ((key, *verdict) for key, verdict in verdicts.items())
+                    database.executemany("INSERT OR REPLACE INTO decoded VALUES (?, ?, ?)", rows)
         except (OSError, sqlite3.Error, UnicodeEncodeError) as error:
             self._give_up(error)
 

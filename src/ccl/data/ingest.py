@@ -17,7 +17,7 @@ its life. Nothing is put off until training meets a file: ids and batches depend
 
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -30,8 +30,8 @@ from torch import Tensor
 
 from ccl.data.arrays import square_arrays, square_picture
 from ccl.data.dataset import BadImage, Progress, with_ids
-from ccl.data.decode_cache import Verdicts, cache_folder, keys_of
-from ccl.data.decoding import BadImageError, open_image, upright_rgb
+from ccl.data.decode_cache import Verdict, Verdicts, cache_folder, keys_of
+from ccl.data.decoding import BadImageError, in_full, open_image, upright_rgb
 from ccl.data.found_files import FoundFiles
 from ccl.data.gathered import Gathered, IsKnown
 from ccl.data.in_memory import Pile, content_digest, each
@@ -110,10 +110,10 @@ class _Look(NamedTuple):
     """What opening an image once gave."""
 
     reason: str = ""  # why it is left out; "" for a sound image
+    shorter_side: int = 0
     is_decoded: bool = False  # so that the reason is the decoder's, and holds as long as the file is the same
     is_known: bool = False
     digest: bytes = b""
-    shorter_side: int = 0
     pixels: NDArray[np.uint8] | None = None  # (side, side, 3)
 
 
@@ -136,7 +136,7 @@ def ingest(
         names = source.names if isinstance(source, FileSource) else [f"image {at}" for at in range(len(source))]
     size, trouble = source.image_size, ""
     if size is None:
-        looks, squares, trouble = _read(source, side, partial(_look, source, side, digests, is_known), progress)
+        looks, squares, trouble = _read(source, side, digests, is_known, progress)
     else:  # arrays: all of them are sound
         looks = [_Look(digest=(digests or {}).get(at, b""), shorter_side=min(size)) for at in range(len(source))]
         squares = None if side is None or size == (side, side) else square_arrays(source, side)
@@ -158,24 +158,31 @@ def ingest(
 
 
 def _read(
-    source: ImageSource, side: int | None, look: Callable[[int, str | None], _Look], progress: Progress | None
+    source: ImageSource,
+    side: int | None,
+    digests: Mapping[int, bytes] | None,
+    is_known: IsKnown,
+    progress: Progress | None,
 ) -> tuple[list[_Look], Tensor | None, str]:
     """What was seen at each position, the pixels (N, 3, side, side) where a side is given, trouble with the cache."""
     looks: list[_Look] = []
     chunks: list[Tensor] = []
     report = progress or (lambda done, total: None)
+    look = partial(_look, source, side, digests, is_known)
+    is_opened = side is not None or digests is not None  # even where the decoder's verdict is known
     with Verdicts(cache_folder()) as cache, ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS)) as pool:
         for start in range(0, len(source), CHUNK):
             positions = range(start, min(start + CHUNK, len(source)))
             keys = keys_of([source.names[at] for at in positions]) if isinstance(source, FileSource) else []
             known = cache.known(keys)
             verdicts = [known.get(key or b"") for key in keys] or [None] * len(positions)
-            some = list(pool.map(look, positions, verdicts))  # Pillow drops the interpreter lock while it decodes
+            # Threads help, as Pillow drops the interpreter lock while it decodes; where nothing is opened they don't.
+            some = list((pool.map if is_opened or None in verdicts else map)(look, positions, verdicts))
             # Kept at once, so that a pass that is stopped resumes where it was.
-            cache.keep({key: one.reason for key, one in zip(keys, some, strict=False) if key and one.is_decoded})
+            cache.keep({key: Verdict(*one[:2]) for key, one in zip(keys, some, strict=False) if key and one.is_decoded})
             pixels = [torch.from_numpy(one.pixels).permute(2, 0, 1) for one in some if one.pixels is not None]
             chunks += [torch.stack(pixels)] if pixels else []  # (n, 3, side, side)
-            looks += [one._replace(pixels=None) for one in some]
+            looks += [one if one.pixels is None else one._replace(pixels=None) for one in some]
             for at in positions:
                 report(at + 1, len(source))
     if side is None:
@@ -195,12 +202,11 @@ def _look(
     digests: Mapping[int, bytes] | None,
     is_known: IsKnown,
     position: int,
-    verdict: str | None,
+    verdict: Verdict | None,
 ) -> _Look:
-    """An image opened once; `verdict` is what the decoder said of it before, None where nobody knows."""
-    is_decoded = side is not None or verdict is None
-    if verdict or (not is_decoded and digests is None):
-        return _Look(verdict or "")
+    """An image opened once; `verdict` is what the decoder said of it before, None where that is not known."""
+    if verdict is not None and (verdict.reason or (side is None and digests is None)):
+        return _Look(*verdict)
     try:
         content = source.encoded(position)
     except BadImageError as error:
@@ -208,17 +214,17 @@ def _look(
     digest = b"" if digests is None else digests.get(position) or content_digest(content)
     if is_known(digest):
         return _Look(is_known=True, digest=digest)
+    if verdict is not None and side is None:
+        return _Look(*verdict, digest=digest)
     try:
         with open_image(io.BytesIO(content)) as image:
-            shorter_side, pixels = min(image.size), None
-            if side is not None:
-                pixels = square_picture(upright_rgb(image), side)
-            elif is_decoded:
-                # An eighth of the size is twice as fast and finds the same: all of a JPEG is read, less is put out.
-                upright_rgb(image, lambda width, height: 8)
+            shorter_side = min(image.size)
+            # An eighth of the size is twice as fast and finds the same: all of a JPEG is read, less is put out.
+            picture = upright_rgb(image, in_full if side is not None else lambda width, height: 8)
     except BadImageError as error:
-        return _Look(error.reason, is_decoded)
-    return _Look("", is_decoded, False, digest, shorter_side, pixels)
+        return _Look(error.reason, is_decoded=True)
+    pixels = None if side is None else square_picture(picture, side)
+    return _Look("", shorter_side, True, False, digest, pixels)
 
 
 def _refuse_too_many(bad: Sequence[BadImage], total: int) -> None:
