@@ -6,7 +6,7 @@ JOBS   ?= 2
 # The kernels of a CPU without AVX-512: other code than on one with it, and so other bits.
 AS_WITH_AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
 
-.PHONY: demo test test-slow bench lint clean setup
+.PHONY: demo test test-unit test-integration test-reliability test-slow bench lint clean setup
 
 setup: $(VENV)/.ready
 
@@ -27,6 +27,9 @@ lint: setup
 test: lint
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow"
 	$(AS_WITH_AVX2) $(BIN)/pytest -m cpu_kernels tests/views
+
+test-unit test-integration test-reliability: test-%: setup
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow" tests/$*
 
 test-slow: setup
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m slow
