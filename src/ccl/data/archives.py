@@ -80,22 +80,21 @@ def unpack(archive: Path, workshop: Path, progress: Progress | None = None) -> U
     """
     try:
         folder = workshop / _key(archive)
-        if (before := _reopened(folder)) is not None:
-            return before
-        remove(folder)
-        folder.mkdir(parents=True)
-        try:
-            _unpack(archive, folder, progress)
-        except BaseException:
+        if (unpacked := _reopened(folder)) is None:
             remove(folder)
-            raise
+            folder.mkdir(parents=True)
+            try:
+                _unpack(archive, folder, progress)
+            except BaseException:
+                remove(folder)
+                raise
+            unpacked = _reopened(folder)
     except UserError:
         raise
     except DAMAGE as error:
         raise UserError(_explained(archive, workshop, error)) from error
-    after = _reopened(folder)
-    assert after is not None
-    return after
+    assert unpacked is not None
+    return unpacked
 
 
 def _key(archive: Path) -> str:

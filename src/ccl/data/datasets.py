@@ -13,8 +13,6 @@ EMBEDDED_DOMAINS = ("digits", "capitals", "greek", "symbols", "textures")
 DATASET_NAMES = (*EMBEDDED_DOMAINS, "embedded", "cifar10", "cifar100", "folder", "imagenet-sub", "imagenet-full")
 _IMAGENET_SUB_CLASSES = 100  # Paper: ImageNet-Sub has 100 classes; the authors' code takes the first, sorted by wnid
 
-__all__ = ["DATASET_NAMES", "EMBEDDED_DOMAINS", "Dataset", "data_root", "load_dataset"]
-
 
 def load_dataset(
     name: str,
