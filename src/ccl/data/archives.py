@@ -1,4 +1,4 @@
-"""Images unpacked from an archive that nobody vouches for: under our own names, within limits, whole or not at all."""
+"""Images unpacked from an archive that is not trusted: under our own names, within limits, whole or not at all."""
 
 import bz2
 import errno
@@ -219,7 +219,7 @@ def _zip_members(path: Path, file: BinaryIO, goal: Path) -> Iterator[Member]:
 
         for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
             if not entry.is_dir():
-                kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where the writer knows no such kinds
+                kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where the writer has no such kinds
                 is_plain = kind in (0, stat.S_IFREG)
                 yield Member(entry.filename, entry.file_size, is_plain, partial(opened, entry))
 

@@ -47,7 +47,7 @@ def data_root(root: Path | str | None) -> Path:
 
 
 def ingested(dataset: Dataset, side: int | None = None, progress: Progress | None = None) -> Dataset:
-    """The dataset without the files that can't be decoded, and squared where a side is given; ids count anew."""
+    """The dataset without the files that can't be decoded, and squared where a side is given; ids start at 0 again."""
     train = ingest(dataset.train, side=side, progress=progress)
     labels, test, test_labels, notes = dataset.train_labels, None, None, train.notes
     skipped = (*dataset.skipped, *train.skipped)
