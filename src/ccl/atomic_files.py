@@ -1,7 +1,7 @@
 """Files and folders that appear whole or not at all: written aside, synced to disk, then renamed. No torch in here.
 
-A reader, and whoever starts after a kill or a power cut, finds the old content or the new, never a part. What an error
-leaves aside is removed; what a kill leaves has a hidden name that ends in `.part` and the suffix, and is never read.
+A reader, also after a kill or a power cut, finds the old content or the new, never a part. What an error leaves is
+removed; what a kill leaves has a hidden name with `.part` in it and is never read.
 """
 
 import os

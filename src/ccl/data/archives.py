@@ -1,4 +1,4 @@
-"""Images unpacked from an archive that nobody vouches for: under our own names, within limits, whole or not at all."""
+"""Images unpacked from an archive that is not trusted: under our own names, within limits, whole or not at all."""
 
 import bz2
 import errno
@@ -80,22 +80,21 @@ def unpack(archive: Path, workshop: Path, progress: Progress | None = None) -> U
     """
     try:
         folder = workshop / _key(archive)
-        if (before := _reopened(folder)) is not None:
-            return before
-        remove(folder)
-        folder.mkdir(parents=True)
-        try:
-            _unpack(archive, folder, progress)
-        except BaseException:
+        if (unpacked := _reopened(folder)) is None:
             remove(folder)
-            raise
+            folder.mkdir(parents=True)
+            try:
+                _unpack(archive, folder, progress)
+            except BaseException:
+                remove(folder)
+                raise
+            unpacked = _reopened(folder)
     except UserError:
         raise
     except DAMAGE as error:
         raise UserError(_explained(archive, workshop, error)) from error
-    after = _reopened(folder)
-    assert after is not None
-    return after
+    assert unpacked is not None
+    return unpacked
 
 
 def _key(archive: Path) -> str:
@@ -220,7 +219,7 @@ def _zip_members(path: Path, file: BinaryIO, goal: Path) -> Iterator[Member]:
 
         for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
             if not entry.is_dir():
-                kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where the writer knows no such kinds
+                kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where the writer has no such kinds
                 is_plain = kind in (0, stat.S_IFREG)
                 yield Member(entry.filename, entry.file_size, is_plain, partial(opened, entry))
 

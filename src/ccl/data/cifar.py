@@ -87,7 +87,7 @@ def read(layout: Layout, root: Path) -> Dataset:
         with (folder / member).open("rb") as file:
             if hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != expected:
                 raise UserError(
-                    f"{folder / member} is not the official file (md5 differs); delete it and download anew"
+                    f"{folder / member} is not the official file (md5 differs); delete it and download it again"
                 )
     train = [_images_and_labels(folder / member, layout.label_key) for member in layout.train_files]
     test_images, test_labels = _images_and_labels(folder / layout.test_file, layout.label_key)

@@ -16,7 +16,7 @@ from ccl.atomic_files import replacing
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.errors import UserError, did_you_mean
 
-Progress = Callable[[int, int], None]  # (done, total), in bytes or images; total is 0 where nobody knows it
+Progress = Callable[[int, int], None]  # (done, total), in bytes or images; total is 0 where it is not known
 Classes = int | str | Path | Sequence[str]  # the first so many, a file of names, or the names
 
 

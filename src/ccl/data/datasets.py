@@ -13,8 +13,6 @@ EMBEDDED_DOMAINS = ("digits", "capitals", "greek", "symbols", "textures")
 DATASET_NAMES = (*EMBEDDED_DOMAINS, "embedded", "cifar10", "cifar100", "folder", "imagenet-sub", "imagenet-full")
 _IMAGENET_SUB_CLASSES = 100  # Paper: ImageNet-Sub has 100 classes; the authors' code takes the first, sorted by wnid
 
-__all__ = ["DATASET_NAMES", "EMBEDDED_DOMAINS", "Dataset", "data_root", "load_dataset"]
-
 
 def load_dataset(
     name: str,
@@ -49,7 +47,7 @@ def data_root(root: Path | str | None) -> Path:
 
 
 def ingested(dataset: Dataset, side: int | None = None, progress: Progress | None = None) -> Dataset:
-    """The dataset without the files that can't be decoded, and squared where a side is given; ids count anew."""
+    """The dataset without the files that can't be decoded, and squared where a side is given; ids start at 0 again."""
     train = ingest(dataset.train, side=side, progress=progress)
     labels, test, test_labels, notes = dataset.train_labels, None, None, train.notes
     skipped = (*dataset.skipped, *train.skipped)

@@ -34,7 +34,7 @@ def is_image_name(name: str) -> bool:
 
 
 def in_full(width: int, height: int) -> int:
-    """The reduction of whoever wants every pixel."""
+    """The reduction that keeps every pixel."""
     return 1
 
 

@@ -21,30 +21,10 @@ NATIVE_SIZE, MIN_SIZE, MAX_SIZE = 24, 16, 32
 NUM_TRAIN, NUM_TEST = 100, 40  # per class
 
 CAPITALS = "ABEGHKMRSX"
-GREEK = {
-    "α": "alpha",
-    "β": "beta",
-    "γ": "gamma",
-    "δ": "delta",
-    "θ": "theta",
-    "λ": "lambda",
-    "ξ": "xi",
-    "π": "pi",
-    "ψ": "psi",
-    "ω": "omega",
-}
-SYMBOLS = {
-    "♠": "spade",
-    "♥": "heart",
-    "★": "star",
-    "➔": "arrow",
-    "♞": "knight",
-    "∞": "infinity",
-    "∑": "sum",
-    "♪": "note",
-    "☂": "umbrella",
-    "☎": "telephone",
-}
+_GREEK_NAMES = "alpha beta gamma delta theta lambda xi pi psi omega"
+_SYMBOL_NAMES = "spade heart star arrow knight infinity sum note umbrella telephone"
+GREEK = dict(zip("αβγδθλξπψω", _GREEK_NAMES.split(), strict=True))
+SYMBOLS = dict(zip("♠♥★➔♞∞∑♪☂☎", _SYMBOL_NAMES.split(), strict=True))
 
 
 def generate(domain: str, seed: int, size: int = NATIVE_SIZE) -> Dataset:

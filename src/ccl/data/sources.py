@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -170,10 +170,12 @@ class EncodedSource:
 class JoinedSource:
     """Several sources one after the other: D_t followed by the rehearsal memory. There may be none."""
 
-    def __init__(self, parts: Sequence[ImageSource]) -> None:
+    def __init__(self, parts: Sequence[ImageSource], order: Tensor | None = None) -> None:
         self.parts = list(parts)
+        self._order = order  # (N,): where each position is in all parts one after the other; None: in that order
         no_ids = torch.zeros(0, dtype=torch.int64)  # cat refuses an empty list
-        self.ids = torch.cat([no_ids, *(part.ids for part in self.parts)])  # (N,)
+        ids = torch.cat([no_ids, *(part.ids for part in self.parts)])
+        self.ids = ids if order is None else ids[order]  # (N,)
         self._starts = np.cumsum([0] + [len(part) for part in self.parts])
 
     @property
@@ -182,18 +184,25 @@ class JoinedSource:
         return sizes.pop() if len(sizes) == 1 else None
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return len(self.ids)
+
+    def _within(self, positions: Tensor) -> Iterator[tuple[ImageSource, Tensor, Tensor]]:
+        """Each part of which something is wanted, which of the positions (n,) are in it, and where in it."""
+        positions = positions if self._order is None else self._order[positions]
+        for start, part in zip(self._starts.tolist(), self.parts, strict=False):
+            here = torch.nonzero((positions >= start) & (positions < start + len(part))).flatten()
+            if len(here):
+                yield part, here, positions[here] - start
 
     def read(self, positions: Tensor) -> Tensor:
         height, width = self.image_size or (0, 0)
         images = torch.empty(len(positions), 3, height, width, dtype=torch.uint8)
-        for start, part in zip(self._starts, self.parts, strict=False):
-            here = (positions >= int(start)) & (positions < int(start) + len(part))
-            if here.any():
-                images[here] = part.read(positions[here] - int(start)).to(images.device)
+        for part, here, local in self._within(positions):
+            images[here] = part.read(local).to(images.device)
         return images
 
     def _locate(self, position: int) -> tuple[ImageSource, int]:
+        position = position if self._order is None else int(self._order[position])
         number = int(np.searchsorted(self._starts, position, side="right")) - 1
         return self.parts[number], position - int(self._starts[number])
 
@@ -207,16 +216,11 @@ class JoinedSource:
 
     def subset(self, positions: Tensor) -> ImageSource:
         # Of each part only what is wanted, so that a batch that is sent to a worker does not carry the whole with it.
-        taken, places = [], []
-        for start, part in zip(self._starts, self.parts, strict=False):
-            here = torch.nonzero((positions >= int(start)) & (positions < int(start) + len(part))).flatten()
-            if len(here):
-                taken.append(part.subset(positions[here] - int(start)))
-                places.append(here)
-        order = torch.cat([torch.zeros(0, dtype=torch.int64), *places])  # (N,)
-        joined = JoinedSource(taken)
-        joined.ids = self.ids[positions[order]]  # a joined source may number its images anew
-        return _Selected(joined, torch.argsort(order))
+        wanted = list(self._within(positions))
+        places = torch.cat([torch.zeros(0, dtype=torch.int64), *(here for _, here, _ in wanted)])  # (N,)
+        joined = JoinedSource([part.subset(local) for part, _, local in wanted], torch.argsort(places))
+        joined.ids = self.ids[positions]  # a joined source may number its images anew
+        return joined
 
 
 def chain(sources: Sequence[ImageSource]) -> ImageSource:
@@ -230,31 +234,3 @@ def chain(sources: Sequence[ImageSource]) -> ImageSource:
             torch.cat([source.images for source in arrays]), torch.cat([source.ids for source in arrays])
         )
     return JoinedSource(parts)
-
-
-class _Selected:
-    """Some positions of another source, looked up when read."""
-
-    def __init__(self, whole: ImageSource, positions: Tensor) -> None:
-        self._whole = whole
-        self._positions = positions  # (N,)
-        self.ids = whole.ids[positions]  # (N,)
-
-    @property
-    def image_size(self) -> tuple[int, int] | None:
-        return self._whole.image_size
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    def read(self, positions: Tensor) -> Tensor:
-        return self._whole.read(self._positions[positions])
-
-    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
-        return self._whole.picture(int(self._positions[position]), reduction)
-
-    def encoded(self, position: int) -> bytes:
-        return self._whole.encoded(int(self._positions[position]))
-
-    def subset(self, positions: Tensor) -> ImageSource:
-        return self._whole.subset(self._positions[positions])

@@ -156,7 +156,7 @@ def _share(mixing: float) -> float:
 
 
 def _steps(parts: Sequence[Tensor], labels: Labels | None) -> list[Step]:
-    """Positions (n,) of each step as steps, with the classes that their labels tell."""
+    """Positions (n,) of each step as steps, with the classes of their labels."""
     known = None if labels is None else torch.as_tensor(labels)
     steps = []
     for number, part in enumerate(parts, start=1):
