@@ -26,7 +26,7 @@ lint: setup
 
 test: lint
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow"
-	$(AS_WITH_AVX2) $(BIN)/pytest -m cpu_kernels tests/views
+	$(AS_WITH_AVX2) $(BIN)/pytest -m cpu_kernels tests/unit/views
 
 test-unit test-integration test-reliability: test-%: setup
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow" tests/$*

@@ -6,7 +6,9 @@ And a cache of its own for each, that no test can find what an earlier run of th
 import atexit
 import os
 import shutil
+import sys
 import tempfile
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["CCL_CACHE"] = tempfile.mkdtemp(prefix="ccl-tests-")
@@ -15,3 +17,4 @@ import torch
 
 atexit.register(shutil.rmtree, os.environ["CCL_CACHE"], ignore_errors=True)
 torch.set_num_threads(1)
+sys.path.insert(0, str(Path(__file__).parent / "support"))  # helper modules, imported by their plain names

@@ -5,14 +5,10 @@ After a change that is meant to: CCL_WRITE_GOLDEN=1 pytest tests/reliability/tes
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-
 from tiny import learn, tiny_settings
 
 from ccl.catalogue import OBJECTIVES

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "state"))
-
 from drops import fingerprint
 
 from ccl.data import class_incremental, load_dataset

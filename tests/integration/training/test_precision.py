@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_resume import assert_same, quiet, run_broken
+from breaking import assert_same, quiet, run_broken
 from tiny import Watcher, learn, tiny_settings
 from torch import Tensor, nn
 

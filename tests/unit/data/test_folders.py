@@ -166,7 +166,7 @@ def test_bad_files_are_skipped_and_listed(tmp_path: Path) -> None:
 
 @pytest.mark.needs_data
 def test_real_photographs() -> None:
-    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    beside = Path(__file__).resolve().parents[3].parent / "shared" / "data"
     root = Path(os.environ.get("CCL_DATA") or beside)
     if not (root / "imagenette-tiny").is_dir():
         pytest.skip("imagenette-tiny is not below CCL_DATA")

@@ -8,11 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import tracker_fakes as fakes
+from PIL import Image
 from tracker_story import PLAIN, Open
 
 from ccl.evaluation import AccuracyMatrix, ProbeResult

@@ -14,7 +14,7 @@ from ccl.loading import dump_settings, load_settings, preset_names, setting_name
 def test_presets_load_open_with_their_command_and_read_back(preset: str) -> None:
     settings = load_settings(preset)
     assert validated(yaml.safe_load(dump_settings(settings))) == settings
-    text = (Path(__file__).parents[2] / "src" / "ccl" / "presets" / f"{preset}.yaml").read_text()
+    text = (Path(__file__).parents[3] / "src" / "ccl" / "presets" / f"{preset}.yaml").read_text()
     assert f"#   ccl run {preset} " in text
 
 

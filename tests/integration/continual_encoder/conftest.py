@@ -9,12 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
-sys.path.insert(0, str(Path(__file__).parent))
-
 from drops import Deliver, deliver_to
+from PIL import Image
 
 from ccl.cli import main
 from ccl.continual_encoder import FrozenEncoder, frozen_encoder

@@ -1,15 +1,11 @@
 """The trackers with their real packages, where these are installed: pip install 'ccl[tensorboard,wandb,mlflow]'."""
 
 import inspect
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import tracker_fakes as fakes
 from tracker_story import WHOLE, Open, broken_off_and_gone_on_with, learn, log_of, without_times
 

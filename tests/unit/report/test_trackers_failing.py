@@ -5,11 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import tracker_fakes as fakes
+from rich.console import Console
 from tracker_story import WHOLE, Open, learn, log_of, without_times
 
 from ccl.errors import StoppedError, UserError
@@ -120,7 +117,7 @@ def test_settings_name_trackers_and_may_change_them() -> None:
         UserError, match="trackers: Input should be 'tensorboard', 'wandb' or 'mlflow', got 'tensorbord'"
     ):
         load_settings("demo", ["trackers=tensorbord"])
-    old = Path(__file__).parents[1] / "reliability" / "run_of_format_1" / SETTINGS
+    old = Path(__file__).parents[2] / "reliability" / "run_of_format_1" / SETTINGS
     assert "trackers" not in old.read_text()
     assert load_settings(str(old)).trackers == []
 

@@ -25,7 +25,7 @@ from ccl.encoders import SplitBatchNorm, make_encoder
 from ccl.errors import UserError
 
 MakeFrozen = Callable[..., FrozenEncoder]
-DOCS = Path(__file__).parents[2] / "docs" / "using.md"
+DOCS = Path(__file__).parents[3] / "docs" / "using.md"
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from ccl.errors import UserError
 
 
 def _real_root(folder: str) -> Path:
-    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    beside = Path(__file__).resolve().parents[3].parent / "shared" / "data"
     root = Path(os.environ.get("CCL_DATA") or beside)
     if not (root / folder).is_dir():
         pytest.skip(f"{folder} is not below CCL_DATA")
