@@ -1,6 +1,6 @@
 """How a grid treats its children: a quick stand-in for `ccl run` lets every order of events be tried in moments.
 
-The stand-in keeps a run folder's contract: lock, settings, status, exit codes. Real runs: tests/integration/cli/test_compare.py.
+The stand-in keeps a run folder's contract: lock, settings, status, exit codes. `cli/test_compare.py` has real runs.
 """
 
 import itertools
