@@ -293,7 +293,7 @@ def test_bad_input_gets_a_line_and_loses_nothing(
         encoder.learn(deliver("more", "textures", 40, 20), **QUIET)
     with pytest.raises(UserError, match="holds a state already"):
         ContinualEncoder.create(encoder.folder)
-    with pytest.raises(UserError, match="is no state and not empty"):
+    with pytest.raises(UserError, match="is not a state and not empty"):
         ContinualEncoder.create(tmp_path / "texts")
     assert {path: path.read_bytes() for path in encoder.folder.rglob("*") if path.is_file()} == before
 
