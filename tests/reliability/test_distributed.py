@@ -169,7 +169,7 @@ def test_r4_another_number_of_ranks_goes_on_and_says_so(
     process.send_signal(signal.SIGTERM)
     told = finish(process, 60)
     assert process.returncode != 0
-    assert told.count("ccl: stopped by SIGTERM; its state is saved, the same command goes on") == 1, told
+    assert told.count("ccl: stopped by SIGTERM; its state is saved, the same command resumes") == 1, told
     assert status(folder)["state"] == "stopped"
     process = start(command(folder, afterwards))
     told = finish(process)
@@ -188,7 +188,7 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_update(tmp_path: Path) ->
     wait_until(folder, process, is_learning(1, 2))
     os.kill(workers(process)[1], signal.SIGTERM)
     told = finish(process, 60)
-    assert "ccl: stopped by SIGTERM; its state is saved, the same command goes on" in told, told
+    assert "ccl: stopped by SIGTERM; its state is saved, the same command resumes" in told, told
     assert "has lost another rank" not in told
     assert status(folder)["state"] == "stopped"
     checkpoint = CheckpointStore(folder / "checkpoints").newest()

@@ -76,7 +76,7 @@ def test_s1_a_signal_saves_and_leaves_in_time(whole: Path, tmp_path: Path, numbe
         if process.returncode == 0:  # it was done before the signal came
             break
         assert process.returncode == 128 + number
-        assert "its state is saved, the same command goes on" in told
+        assert "its state is saved, the same command resumes" in told
         assert json.loads((folder / "status.json").read_text())["state"] == "stopped"
     finish(start(folder, SMALL))
     assert fingerprint(folder) == fingerprint(whole)

@@ -5,11 +5,11 @@ import sys
 import time
 import traceback
 
-# Threads that wait spin for a moment only, then sleep. By default they spin for milliseconds, and beside two
-# busy processes two threads were 35 times slower than one. Must stand before torch is imported.
+# Threads that wait spin for a moment only, then sleep. By default they spin for milliseconds: with two other busy
+# processes, two threads were 35 times slower than one. Must be set before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
-_TURN = 3.0  # seconds
+_TURN = 3.0  # seconds that the other ranks wait before they report
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
         sys.exit(2)
     except StoppedError as stopped:
         if _rank() == 0:
-            _say(f"{stopped}; its state is saved, the same command goes on")
+            _say(f"{stopped}; its state is saved, the same command resumes")
         sys.exit(stopped.exit_code)
     except KeyboardInterrupt:
         _say("stopped")
@@ -44,12 +44,12 @@ def main() -> None:
 
 
 def _rank() -> int:
-    """Which of the processes that torchrun started this is; `ccl.ranks` knows too, and takes seconds to import."""
+    """The rank that torchrun gave to this process; `ccl.ranks` has it too, and takes seconds to import."""
     return int(os.environ.get("RANK", "0"))
 
 
 def _say(*lines: str) -> None:
-    """Last words. What all ranks would say the first says: it ends, and torchrun the others before their turn."""
+    """The last lines. The first rank reports what all would: torchrun then ends the others before their turn."""
     rank = _rank()
     if rank > 0:
         time.sleep(_TURN)

@@ -35,7 +35,7 @@ def compare(
 ) -> None:
     """Run strategies over seeds, several runs at once, and end with tables of mean and spread and a page to look at.
 
-    The same command again goes on where it stopped, and a larger grid in the same folder adds what is missing. Several
+    The same command again resumes where it stopped, and a larger grid in the same folder adds what is missing. Several
     such commands, also on several machines that share the disk, share the work. Exit code 1 if a run failed.
 
     Example: ccl compare cifar100-mini --data-root DATA --steps 5,10 --seeds 0-4 --out runs/table1
@@ -48,7 +48,7 @@ def compare(
 
     from rich.console import Console
 
-    if not run_and_tell(cells, out, f"ccl compare {Path(preset).stem}", Console(), jobs):
+    if not run_and_report(cells, out, f"ccl compare {Path(preset).stem}", Console(), jobs):
         raise typer.Exit(1)
 
 
@@ -66,7 +66,7 @@ def _cells(
     from ccl.loading import load_settings
 
     wanted, columns, varied = names(strategies, "--strategies"), numbers(seeds, "--seeds"), assignment_lists(vary)
-    for name in wanted:  # a typo is told in a moment; the cells are made after torch, which takes seconds
+    for name in wanted:  # a typo is reported at once; the cells are made after torch, which takes seconds
         load_settings(preset, [*assignments, f"strategy={name}"])
 
     from ccl.runs.cells import make_cells
@@ -82,7 +82,7 @@ def _cells(
     )
 
 
-def run_and_tell(
+def run_and_report(
     cells: "Sequence[Cell]",
     out: Path,
     title: str,
@@ -91,7 +91,7 @@ def run_and_tell(
     name: str = "report",
     published: "Table | None" = None,
 ) -> bool:
-    """Run the grid, write and print the tables of its complete runs, and say what failed; whether nothing did."""
+    """Run the grid, write and print the tables of its complete runs, and report failures; True if there were none."""
     from ccl.cli.grid_display import make_grid_display
     from ccl.report.page import write_outcome
     from ccl.report.tables import to_rich
@@ -109,6 +109,6 @@ def run_and_tell(
         lines += [f"     {line}" for line in [*rest, f"its whole output: {failure.log}"]]
         typer.echo("\n".join(lines), err=True)
     if outcome.failures:
-        told = f"ccl: {len(outcome.failures)} of {len(cells)} runs failed and are in no table"
-        typer.echo(f"{told}; the same command tries them again", err=True)
+        failed = f"ccl: {len(outcome.failures)} of {len(cells)} runs failed and are not in the tables"
+        typer.echo(f"{failed}; the same command tries them again", err=True)
     return not outcome.failures

@@ -17,7 +17,7 @@ def demo(
 ) -> None:
     """Watch every strategy learn a stream of embedded images: five kinds of pictures, one after the other.
 
-    Needs no download and a few minutes; ends with a table and a page to look at. Stopped, the same command goes on.
+    Needs no download and a few minutes; ends with a table and a page to look at. Stopped, the same command resumes.
 
     Example: ccl demo --strategies finetuning,ccl --out demo-run
     """

@@ -10,7 +10,7 @@ import typer
 
 
 def doctor() -> None:
-    """Say what this machine can do: devices, threads, data found, measured speed, and which preset fits.
+    """Show what this machine can do: devices, threads, data found, measured speed, and which preset fits.
 
     Example: ccl doctor
     """
@@ -78,8 +78,8 @@ def _precision() -> str:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     taken = str(choose("auto", device)).removeprefix("torch.")
     trials = {name: trouble_with(name, "cpu") for name in ("bfloat16", "float16")}
-    told = "; ".join(f"{name} on the CPU {'works' if bad is None else f'not: {bad}'}" for name, bad in trials.items())
-    return f"auto takes {taken}; {told}"
+    tried = "; ".join(f"{name} on the CPU {'works' if bad is None else f'not: {bad}'}" for name, bad in trials.items())
+    return f"auto takes {taken}; {tried}"
 
 
 def _optional(package: str) -> str:

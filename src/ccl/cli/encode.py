@@ -4,24 +4,24 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import IMAGES, STATE, VERSION
+from ccl.cli.options import ENCODER, IMAGES, VERSION
 
 
 def encode(
-    state: Path = STATE,
+    state: Path = ENCODER,
     images: list[str] = IMAGES,
     out: Path = typer.Option(..., "--out", "-o", help="The file to write: .npz, .csv or .parquet."),
     version: int | None = VERSION,
 ) -> None:
     """Write the features of images, one row each, with their paths and the version that read them.
 
-    What is no usable image is left out and listed in OUT.bad_images.csv.
+    What is not a usable image is left out and listed in OUT.bad_images.csv.
 
     Example: ccl encode my-encoder photos/ -o features.npz
     """
     from rich.console import Console
 
-    from ccl.cli.reading import gathered, note, read, tell_left_out
+    from ccl.cli.reading import gathered, note, read, report_left_out
     from ccl.continual_encoder.description import description
     from ccl.continual_encoder.feature_files import check_features_target, write_features
     from ccl.continual_encoder.frozen_encoder import frozen
@@ -31,5 +31,5 @@ def encode(
     with gathered(images, console) as found:
         rows = read(encoder, found.source, console)
         write_features(out, rows, found.names, encoder.version, description(encoder))
-        tell_left_out(found.skipped, console, out)
+        report_left_out(found.skipped, console, out)
     note(console, f"{len(rows):,} images, {rows.shape[1]} features each, read by version {encoder.version}: {out}")

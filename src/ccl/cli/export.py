@@ -4,18 +4,18 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import STATE, VERSION
+from ccl.cli.options import ENCODER, VERSION
 
 
 def export(
-    state: Path = STATE,
+    state: Path = ENCODER,
     out: Path = typer.Option(..., "--out", "-o", help="The file to write: .safetensors, .pt2 or .onnx."),
     images: list[str] = typer.Option(
         [], "--images", "-i", help="Images to compare it on; else pictures that ccl draws. Repeatable."
     ),
     version: int | None = VERSION,
 ) -> None:
-    """Write the encoder for other programs, and a card beside it that says what it is and how to load it.
+    """Write the encoder for other programs, and a card that says what it is and how to load it.
 
     .safetensors has torchvision's names, .pt2 needs torch alone, .onnx no torch at all. Each is read back and compared
     with the original; a file whose features differ is not left behind.
@@ -24,7 +24,7 @@ def export(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import bar, gathered, note, tell_left_out
+    from ccl.cli.reading import bar, gathered, note, report_left_out
     from ccl.continual_encoder import exporting
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.continual_encoder.model_card import write_card
@@ -33,7 +33,7 @@ def export(
     console, encoder = Console(), frozen(state, version)
     if images:
         with gathered(images, console) as found:
-            tell_left_out(found.skipped, console)
+            report_left_out(found.skipped, console)
             with bar(console, "exporting"):
                 exported = exporting.export(encoder, out, found.source)
     else:

@@ -14,21 +14,21 @@ from ccl.runs.cell_run import CellState
 from ccl.runs.cells import Cell
 from ccl.runs.grid import Watcher
 
-_MIN_GAIN = 0.01  # of one run: before that much is done, the time left is a guess that nobody should be told
-_OTHER_LINES = 6  # of the terminal beside the table's rows
+_MIN_GAIN = 0.01  # of one run: before that much is done, the time left is only a guess, and is not shown
+_OTHER_LINES = 6  # of the terminal, other than the table's rows
 _STYLES = {"waiting": "dim", "running": "cyan", "elsewhere": "blue", "complete": "green", "failed": "red"}
 
 States = Mapping[str, CellState]
 
 
 class Pace:
-    """The time left by what has been done since the first look; what was done before that costs nothing more."""
+    """The time left, by what has been done since the first look; what was done before takes no more time."""
 
     def __init__(self) -> None:
         self._began: tuple[float, dict[str, float]] | None = None
 
     def seconds_left(self, states: States, now: float) -> float | None:
-        """None until enough is measured; failed runs take no part."""
+        """None until enough is measured; failed runs are left out."""
         if self._began is None:
             self._began = (now, {name: state.share for name, state in states.items()})
         started, before = self._began
@@ -78,29 +78,29 @@ class PlainGrid:
         for name, state in states.items():
             before = self._before.get(name)
             if before is None or before.state != state.state:
-                self._tell(name, before, state)
+                self._report(name, before, state)
         self._before = dict(states)
         if now - self._last >= self.every:
             self._last = now
             self.note(summary(states, seconds_left))
 
-    def _tell(self, name: str, before: CellState | None, state: CellState) -> None:
+    def _report(self, name: str, before: CellState | None, state: CellState) -> None:
         if state.state == "waiting" or (before is None and state.state == "complete"):
             return
-        told = {
-            "running": f"goes on at {100 * state.share:.0f} %" if state.share else "begins",
+        words = {
+            "running": f"resumes at {100 * state.share:.0f} %" if state.share else "starts",
             "elsewhere": "is run by another process",
             "complete": "complete" if state.accuracy is None else f"complete, {state.accuracy:.1f} % over all classes",
             "failed": "failed",
         }[state.state]
-        self.note(f"{self._titles[name]}: {told}")
+        self.note(f"{self._titles[name]}: {words}")
 
     def close(self) -> None:
         """Nothing is open."""
 
 
 class LiveGrid:
-    """A table of rows and seeds that fills before one's eyes, and a line with the time left."""
+    """A table of rows and seeds that fills as runs progress, and a line with the time left."""
 
     def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
         self.console = console
@@ -122,7 +122,7 @@ class LiveGrid:
         self._live.update(Group(self.table(states), Text(line)), refresh=True)
 
     def table(self, states: States) -> Table:
-        """The rows that fit on the terminal, those where something happens first."""
+        """The rows that fit on the terminal; those with activity come first."""
         table = Table("Run", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="")
         for seed in self._seeds:
             table.add_column(Text(f"seed {seed}"), justify="right", no_wrap=True)
@@ -150,5 +150,5 @@ def _shown(state: CellState | None) -> Text:
 
 
 def make_grid_display(console: Console, cells: Sequence[Cell]) -> Watcher:
-    """What suits the place where the output goes."""
+    """A table on a terminal, lines elsewhere."""
     return LiveGrid(console, cells) if console.is_terminal else PlainGrid(console, cells)

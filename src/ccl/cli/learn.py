@@ -8,7 +8,7 @@ import typer
 
 def learn(
     images: list[str] = typer.Argument(metavar="IMAGES…", help="Folders, files, globs, archives, lists of paths."),
-    into: Path = typer.Option(..., "--into", help="The state: made by the first call, gone on with by later ones."),
+    into: Path = typer.Option(..., "--into", help="The encoder folder; the first call makes it."),
     assignments: list[str] = typer.Option(
         [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
     ),
@@ -19,16 +19,16 @@ def learn(
     ),
     name: str | None = typer.Option(None, "--name", help="What to call this drop; else its folder's name."),
     keep_versions: int = typer.Option(5, "--keep-versions", min=1, help="How many versions stay on the disk."),
-    restart: bool = typer.Option(False, "--restart", help="Forget a drop that was broken off."),
+    restart: bool = typer.Option(False, "--restart", help="Forget a drop that was interrupted."),
 ) -> None:
     """Take in unlabelled images: the encoder learns the new without losing the old. They are not needed afterwards.
 
-    The first call makes the state, with settings chosen from the images' size and number and the device; later calls
-    are the next steps. Images that were learned before are recognised by their content. Broken off, the same command
-    goes on. With --max-drop, a version that lost too much does not come to count: points of accuracy with --probe, else
-    of the agreement of remembered images with their groups. Exit code 1 then.
+    The first call makes the encoder folder, with settings chosen from the images' size and number and the device; later
+    calls learn the next drops. Images that were learned before are recognised by their content. Interrupted, the same
+    command resumes. With --max-drop, a version that lost too much does not become the current one: points of accuracy
+    with --probe, else of the agreement of remembered images with their groups. Exit code 1 then.
 
-    Example: ccl learn week-1/ --into state && ccl learn week-2.zip --into state --probe labelled/ --max-drop 2
+    Example: ccl learn week-1/ --into my-encoder && ccl learn week-2.zip --into my-encoder --max-drop 2
     """
     from ccl.continual_encoder.default_settings import refuse_mistakes
     from ccl.loading import merged, parsed
@@ -60,8 +60,8 @@ def learn(
             display.console.print(to_rich(health(outcome.step), display.console.width))
         display.note(outcome.message)
         if outcome.kind == "refused":
-            kept = f"version {outcome.version} goes on counting"
-            display.note(f"{kept}; the same command with a larger --max-drop takes the new one without learning again")
+            display.note(f"version {outcome.version} stays the current one")
+            display.note("the same command with a larger --max-drop promotes the new one without learning again")
             raise typer.Exit(1)
     if any(outcome.kind == "learned" for outcome in outcomes):
-        display.note(f"what it knows of itself: ccl status {into}, or the page {into / 'report.html'}")
+        display.note(f"its history and health: ccl status {into}, or the page {into / 'report.html'}")

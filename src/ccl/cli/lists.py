@@ -41,7 +41,7 @@ def assignment_list(text: str) -> tuple[str, list[str]]:
 
 
 def assignment_lists(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Several of these; a key that comes twice is a mistake, as only one of the two would count."""
+    """Several of these; a key that comes twice is a mistake, as only one of the two would be used."""
     found: dict[str, list[str]] = {}
     for key, values in map(assignment_list, texts):
         if key in found:

@@ -4,28 +4,28 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import IMAGES, STATE, VERSION
+from ccl.cli.options import ENCODER, IMAGES, VERSION
 
 
 def predict(
-    state: Path = STATE,
+    state: Path = ENCODER,
     images: list[str] = IMAGES,
     out: Path = typer.Option(..., "--out", "-o", help="The table to write: .csv with path, class, confidence."),
     classifier: Path | None = typer.Option(
-        None, "--classifier", "-c", help="A file by ccl probe; else the state's newest for this version."
+        None, "--classifier", "-c", help="A file by ccl probe; else the encoder folder's newest for this version."
     ),
     any_version: bool = typer.Option(False, "--any-version", help="Also with a classifier of another version."),
     version: int | None = VERSION,
 ) -> None:
-    """Say which class each image is, and how sure the classifier is of it.
+    """Write the class of each image, and how confident the classifier is.
 
-    What is no usable image is left out and listed in OUT.bad_images.csv.
+    What is not a usable image is left out and listed in OUT.bad_images.csv.
 
     Example: ccl predict my-encoder new-photos/ -o predictions.csv
     """
     from rich.console import Console
 
-    from ccl.cli.reading import gathered, note, read, tell_left_out
+    from ccl.cli.reading import gathered, note, read, report_left_out
     from ccl.continual_encoder import classifiers
     from ccl.continual_encoder.frozen_encoder import frozen
 
@@ -37,5 +37,5 @@ def predict(
     with gathered(images, console) as found:
         predictions = classifiers.predict(encoder, fitted, read(encoder, found.source, console), any_version)
         classifiers.write_predictions(out, found.names, predictions)
-        tell_left_out(found.skipped, console, out)
+        report_left_out(found.skipped, console, out)
     note(console, f"{len(predictions):,} images classified by {path}: {out}")

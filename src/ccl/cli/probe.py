@@ -4,18 +4,18 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import STATE, VERSION
+from ccl.cli.options import ENCODER, VERSION
 
 
 def probe(
-    state: Path = STATE,
+    state: Path = ENCODER,
     labelled: Path = typer.Argument(metavar="LABELLED", help="A folder of class folders, or with train/ and test/."),
     out: Path | None = typer.Option(
-        None, "--out", "-o", help="The classifier's file (.safetensors); else in STATE/classifiers."
+        None, "--out", "-o", help="The classifier's file (.safetensors); else in ENCODER/classifiers."
     ),
     version: int | None = VERSION,
 ) -> None:
-    """Fit a classifier on labelled images, say how often it is right on held-out ones, and keep it for ccl predict.
+    """Fit a classifier on labelled images, report its accuracy on held-out ones, and keep it for ccl predict.
 
     Without a test/ or val/ part every fifth image of each class is held out.
 
@@ -23,14 +23,14 @@ def probe(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import bar, note, tell_left_out
+    from ccl.cli.reading import bar, note, report_left_out
     from ccl.continual_encoder.classifiers import check_classifier_target, default_path, save, train
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.data import load_dataset
     from ccl.errors import UserError
 
     if not labelled.is_dir():
-        raise UserError(f"there is no folder {labelled}")
+        raise UserError(f"{labelled} is not a folder")
     console, encoder = Console(), frozen(state, version)
     out = out or default_path(state, labelled, encoder.version)
     check_classifier_target(out)
@@ -38,7 +38,7 @@ def probe(
         dataset = load_dataset("folder", labelled, progress=progress)
     for line in dataset.notes:
         note(console, line)
-    tell_left_out(dataset.skipped, console)
+    report_left_out(dataset.skipped, console)
     with bar(console, "reading the images") as progress:
         classifier = train(encoder, dataset, progress)
     save(classifier, out)

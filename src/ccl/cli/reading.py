@@ -1,4 +1,4 @@
-"""What the commands that use an encoder share: gathering images, reading them, saying what was left out."""
+"""What the commands that use an encoder share: gathering images, reading them, reporting what was left out."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ def note(console: Console, text: str) -> None:
 
 @contextmanager
 def bar(console: Console, text: str) -> Iterator[Callable[[int, int], None]]:
-    """What is to be told (done, total): a bar on a terminal, nothing elsewhere."""
+    """A function of (done, total) that shows progress: a bar on a terminal, nothing elsewhere."""
     if not console.is_terminal:
         yield lambda done, total: None
         return
@@ -37,7 +37,7 @@ def bar(console: Console, text: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def gathered(inputs: Sequence[str], console: Console) -> Iterator["Gathered"]:
-    """The images behind the inputs, for as long as the context lasts; refuses to go on without any."""
+    """The images behind the inputs, for as long as the context lasts; a UserError where there are none."""
     with tempfile.TemporaryDirectory(prefix="ccl-") as workshop:
         with bar(console, "looking through the images") as progress:
             found = gather(inputs, Path(workshop), progress)
@@ -54,8 +54,8 @@ def read(frozen: FrozenEncoder, source: ImageSource, console: Console) -> Tensor
         return frozen.features(source, progress)
 
 
-def tell_left_out(skipped: Sequence[BadImage], console: Console, out: Path | None = None) -> None:
-    """A line about the images that were left out, and, beside `out`, a table of them."""
+def report_left_out(skipped: Sequence[BadImage], console: Console, out: Path | None = None) -> None:
+    """A line about the images that were left out, and, next to `out`, a table of them."""
     table = None if out is None else out.with_name(f"{out.name}.bad_images.csv")
     if table is not None:
         table.unlink(missing_ok=True)  # of an earlier time
@@ -63,6 +63,6 @@ def tell_left_out(skipped: Sequence[BadImage], console: Console, out: Path | Non
         return
     where = f"; all of them: {table}" if table is not None else ""
     first = " ".join(str(skipped[0]).split())  # a path may hold line breaks
-    note(console, f"{len(skipped)} left out as no usable images, the first is {first}{where}")
+    note(console, f"{len(skipped)} left out as not usable, the first is {first}{where}")
     if table is not None:
         write_bad_images(table, skipped)

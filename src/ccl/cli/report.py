@@ -13,8 +13,8 @@ def report(
 ) -> None:
     """Write tables (Markdown, CSV, LaTeX) and one self-contained page of runs, with statistics over their seeds.
 
-    Runs that differ in their seed only are averaged; whatever else they differ in is said. Runs that are not complete
-    are shown and named. The page needs no network: mail it, or put it on any server.
+    Runs that differ in their seed only are averaged; the note below a table names whatever else they differ in. Runs
+    that are not complete are shown and named. The page needs no network: mail it, or put it on any server.
 
     Example: ccl report runs/table1 --name table1 --out docs
     """

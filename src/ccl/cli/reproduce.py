@@ -28,11 +28,11 @@ def reproduce(
     download: bool = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent."),
     yes: bool = typer.Option(False, "--yes", "-y", help="Start the paper's scale even without a GPU."),
 ) -> None:
-    """Make one of the paper's tables or figures: runs, statistics, a page, and the paper's own figures beside them.
+    """Make one of the paper's tables or figures: runs, statistics, a page, and the paper's own numbers next to them.
 
     At mini scale two streams answer different questions: domain (CIFAR-100, then pictures of other kinds: much is
-    forgotten) and class (the paper's own class-incremental CIFAR-100). The cost is told before anything starts, and
-    runs that artefacts share are made once if they have the same --out. The same command again goes on.
+    forgotten) and class (the paper's own class-incremental CIFAR-100). The cost is shown before anything starts, and
+    runs that artefacts share are made once if they have the same --out. The same command again resumes.
 
     Example: ccl reproduce table1 --scale mini --data-root DATA --out runs/paper
     """
@@ -52,30 +52,30 @@ def reproduce(
 
     from rich.console import Console
 
-    from ccl.cli.compare import run_and_tell
+    from ccl.cli.compare import run_and_report
     from ccl.runs.artefacts import choose, find, with_axes
 
     which, grid = choose(artefact, cast(Literal["mini", "paper"], scale), stream or dataset)
     cells = with_axes(grid, columns, lengths).cells(assignments)
-    told = find(artefact)
+    about = find(artefact)
     console = Console()
-    console.print(f"· {told.title}, scale {scale}, {which}", markup=False, highlight=False)
-    _tell_cost(cells, out, scale, yes)
-    is_whole = run_and_tell(
+    console.print(f"· {about.title}, scale {scale}, {which}", markup=False, highlight=False)
+    _show_cost(cells, out, scale, yes)
+    is_whole = run_and_report(
         cells,
         out,
-        f"{told.title} (scale {scale}, {which})",
+        f"{about.title} (scale {scale}, {which})",
         console,
         jobs,
         name=f"{artefact}-{which}",
-        published=told.published,
+        published=about.published,
     )
     if not is_whole:
         raise typer.Exit(1)
 
 
-def _tell_cost(cells: "list[Cell]", out: Path, scale: str, yes: bool) -> None:
-    """What is still to be run, before it starts; the paper's scale on a machine without a GPU must be asked for."""
+def _show_cost(cells: "list[Cell]", out: Path, scale: str, yes: bool) -> None:
+    """What is still to be run, before it starts; the paper's scale on a machine without a GPU needs --yes."""
     import torch
 
     from ccl.errors import UserError
@@ -91,4 +91,6 @@ def _tell_cost(cells: "list[Cell]", out: Path, scale: str, yes: bool) -> None:
     rate = None if has_gpu or scale == "paper" else measured_rate(left[0].settings)
     typer.echo(f"· to be run: {in_words(costs, rate)}")
     if scale == "paper" and not has_gpu and not yes:
-        raise UserError("--scale paper is a GPU job and this machine has none; --scale mini runs here, --yes starts")
+        raise UserError(
+            "--scale paper is a GPU job and this machine has none; use --scale mini, or --yes to start anyway"
+        )

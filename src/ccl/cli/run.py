@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 def run(
     preset: str = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file."),
-    out: Path | None = typer.Option(None, "--out", "-o", help="The run folder to make, or to go on with."),
+    out: Path | None = typer.Option(None, "--out", "-o", help="The run folder to make or to resume."),
     assignments: list[str] = typer.Option(
         [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
     ),
     data_root: str | None = typer.Option(None, "--data-root", help="Where data lies; else CCL_DATA, else ./data."),
     download: bool = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Only say what the run would cost; writes nothing."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only show what the run would cost; writes nothing."),
 ) -> None:
-    """Learn one stream and leave everything in a run folder; the same command again goes on where it stopped.
+    """Learn one stream and leave everything in a run folder; the same command again resumes where it stopped.
 
     Presets: demo, cifar100, cifar100-mini, domains-mini, imagenet-sub, imagenet-full, authors-code, folder.
 
@@ -41,16 +41,16 @@ def run(
         assignments = [*assignments, "data.download=true"]
     settings = load_settings(preset, assignments)
     if dry_run:
-        _tell_cost(settings)
+        _show_cost(settings)
         return
     if out is None:
-        raise UserError("--out DIR is missing: the run folder to make, or to go on with")
-    is_alone = "RANK" not in os.environ  # ranks ask the first, lest one leaves while the others wait for it
+        raise UserError("--out DIR is missing: the run folder to make or to resume")
+    is_alone = "RANK" not in os.environ  # ranks ask the first, so that none leaves while the others wait for it
     if is_alone and is_finished(settings, out):
         typer.echo(f"{out} holds this run already, complete; nothing to do")
         return
 
-    from ccl import ranks, runs  # after the settings: a typo is told in a moment, torch takes seconds
+    from ccl import ranks, runs  # after the settings: a typo is reported at once, torch takes seconds
     from ccl.report.page import write_page
     from ccl.report.summary import make_tables
     from ccl.report.tables import to_rich
@@ -70,7 +70,7 @@ def run(
     display.note(f"the page to look at: {out / 'report.html'}")
 
 
-def _tell_cost(settings: "Settings") -> None:
+def _show_cost(settings: "Settings") -> None:
     """The estimate for these settings, with a rate measured on this machine unless a GPU would do the work."""
     import torch
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import STATE, VERSION
+from ccl.cli.options import ENCODER, VERSION
 
 
 def search(
-    state: Path = STATE,
+    state: Path = ENCODER,
     query: str = typer.Argument(metavar="QUERY", help="An image, or a folder of some."),
     images: list[str] = typer.Argument(None, metavar="[IMAGES…]", help="Where to search: images, folders, archives."),
     out: Path = typer.Option(..., "--out", "-o", help="The sheet to look at: .html or .png."),
@@ -24,7 +24,7 @@ def search(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import gathered, note, read, tell_left_out
+    from ccl.cli.reading import gathered, note, read, report_left_out
     from ccl.continual_encoder.contact_sheet import check_sheet_size, check_sheet_target, write_sheet
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.continual_encoder.searching import Collection, find, stored_collection
@@ -35,14 +35,14 @@ def search(
     check_sheet_target(out)
     console, encoder = Console(), frozen(state, version)
     with gathered([query], console) as asked:
-        tell_left_out(asked.skipped, console)
+        report_left_out(asked.skipped, console)
         check_sheet_size(len(asked.source), k)
         queries = Collection(read(encoder, asked.source, console), asked.names, asked.source.encoded)
         if features is not None:
             answers = find(queries, stored_collection(features, encoder), k)
         else:
             with gathered(images, console) as found:
-                tell_left_out(found.skipped, console)
+                report_left_out(found.skipped, console)
                 searched = Collection(read(encoder, found.source, console), found.names, found.source.encoded)
                 answers = find(queries, searched, k)
         write_sheet(out, answers, f"Most like {Path(query).name}, by version {encoder.version}")

@@ -8,7 +8,7 @@ import typer
 
 def selftest(
     kills: int = typer.Option(8, "--kills", min=1, help="How many times a run is killed."),
-    seed: int = typer.Option(0, "--seed", min=0, help="Which random moments."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the random moments."),
 ) -> None:
     """Prove on this machine that a run survives kills: same tensors, same memory, same metric rows, bit for bit.
 

@@ -1,19 +1,19 @@
-"""`ccl status`, `ccl rollback`, `ccl pin`: the versions of a state."""
+"""`ccl status`, `ccl rollback`, `ccl pin`: the versions of an encoder folder."""
 
 from pathlib import Path
 
 import typer
 
-_STATE = typer.Argument(metavar="STATE", help="A state folder.")
+from ccl.cli.options import ENCODER
 
 
 def status(
-    state: Path = _STATE,
+    state: Path = ENCODER,
     as_json: bool = typer.Option(False, "--json", help="All of it as JSON, for programs."),
 ) -> None:
-    """What a state has learned, how it fared, which versions there are, and what was refused.
+    """Show what an encoder folder has learned, its health, which versions there are, and what was refused.
 
-    Example: ccl status state
+    Example: ccl status my-encoder
     """
     from ccl.continual_encoder.folder import EncoderFolder
     from ccl.folder import read_status
@@ -39,11 +39,8 @@ def status(
         console.print(f"{state} has learned nothing yet", highlight=False)
     else:
         num_images = sum(step["num_images"] for step in about["steps"])
-        console.print(
-            f"{state}: version {ledger.current} counts, {num_images:,} images learned in {len(about['steps'])} steps",
-            highlight=False,
-            markup=False,
-        )
+        learned = f"{num_images:,} images learned in {len(about['steps'])} drops"
+        console.print(f"{state}: version {ledger.current} is current, {learned}", highlight=False, markup=False)
         console.print(to_rich(history(about["steps"], ledger, numbers), console.width))
         console.print(to_rich(health(about["steps"][-1]), console.width))
         console.print(about["steps"][-1]["verdict"], markup=False, highlight=False)
@@ -52,29 +49,29 @@ def status(
             console.print(f"refused: {event['name']}: {event['reason']}", markup=False, highlight=False)
     if folder.learning.exists():
         now = read_status(folder.learning)
-        console.print(f"a drop is under way ({now.get('state', 'beginning')})", highlight=False)
+        console.print(f"a drop is being learned ({now.get('state', 'starting')})", highlight=False)
 
 
 def rollback(
-    state: Path = _STATE,
-    to: int | None = typer.Option(None, "--to", min=1, help="The version to go back to; else the one before."),
+    state: Path = ENCODER,
+    to: int | None = typer.Option(None, "--to", min=1, help="The version to return to; else the one before."),
 ) -> None:
-    """Make an older version count again; drops learned since are forgotten, and may be learned anew.
+    """Make an older version the current one; drops learned since are forgotten, and may be learned again.
 
-    Example: ccl rollback state --to 3
+    Example: ccl rollback my-encoder --to 3
     """
     from ccl.continual_encoder import ContinualEncoder
 
-    typer.echo(f"version {ContinualEncoder.open(state).rollback(to)} counts again")
+    typer.echo(f"version {ContinualEncoder.open(state).rollback(to)} is current again")
 
 
 def pin(
-    state: Path = _STATE,
+    state: Path = ENCODER,
     version: int | None = typer.Argument(None, metavar="[VERSION]", min=1, help="Without one, nothing is pinned."),
 ) -> None:
     """Use this version for everything whatever is learned meanwhile; it is never deleted.
 
-    Example: ccl pin state 3
+    Example: ccl pin my-encoder 3
     """
     from ccl.continual_encoder import ContinualEncoder
 

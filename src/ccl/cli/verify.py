@@ -1,4 +1,4 @@
-"""`ccl verify`: is a run folder or a state whole?"""
+"""`ccl verify`: is a run folder or an encoder folder intact?"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from ccl.continual_encoder.folder import EncoderFolder
 
 
-def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or a state.")) -> None:
+def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or an encoder folder.")) -> None:
     """Check a run folder: settings, rows, accuracies, remembered images and every checkpoint's SHA-256.
 
-    Of a state: its ledger, every version's SHA-256 and remembered images, and what it has seen.
+    Of an encoder folder: its ledger, every version's SHA-256 and remembered images, and what it has seen.
 
-    Exit code 0 if all is well, 1 if something is broken.
+    Exit code 0 if everything is intact, 1 if something is broken.
 
     Example: ccl verify runs/ccl
     """
@@ -37,9 +37,9 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or a 
     accuracies = "no accuracies yet" if record.accuracy is None else "accuracies"
     typer.echo(f"state: {record.status.get('state')}, {len(record.rows)} metric rows, {accuracies}")
     for finding in CheckpointStore(folder / CHECKPOINTS).check():
-        told = finding.reason or f"good, {_where(finding.about['position'], num_steps)}"
+        found = finding.reason or f"good, {_where(finding.about['position'], num_steps)}"
         faults += finding.reason is not None
-        typer.echo(f"checkpoint {finding.folder.name}: {finding.num_bytes / 1e6:.1f} MB, {told}")
+        typer.echo(f"checkpoint {finding.folder.name}: {finding.num_bytes / 1e6:.1f} MB, {found}")
     images = sorted(path for path in (folder / "memory").glob("*") if path.suffix != ".csv")
     for path in images:
         try:
@@ -59,18 +59,18 @@ def _end(faults: int) -> None:
 
 
 def _verify_state(state: "EncoderFolder") -> int:
-    """Tell of each version; how many faults there are."""
+    """Report each version; returns how many faults there are."""
     from ccl.data import BadImageError, EncodedSource
     from ccl.errors import UserError
 
     ledger, faults = state.ledger(), 0
-    typer.echo(f"{state.path}: version {ledger.current} counts, {len(ledger.events)} events")
+    typer.echo(f"{state.path}: version {ledger.current} is current, {len(ledger.events)} events")
     if ledger.current not in [0, *state.numbers(ledger)]:
         faults += 1
-        typer.echo(f"version {ledger.current}, which counts, is not there; ccl rollback --to {state.listed(ledger)}")
+        typer.echo(f"the current version {ledger.current} is missing; ccl rollback --to {state.listed(ledger)}")
     for finding in state.versions.check():
-        told = finding.reason
-        if told is None:
+        fault = finding.reason
+        if fault is None:
             memory = state.memory_of(finding.number)
             source = EncodedSource(memory.files, memory.ids)
             try:
@@ -78,10 +78,10 @@ def _verify_state(state: "EncoderFolder") -> int:
                 for position in range(len(source)):
                     source.picture(position)
             except (UserError, BadImageError) as error:
-                told = str(error)
-        faults += told is not None
-        good = f"good, {len(finding.about.get('steps', []))} steps, {finding.num_bytes / 1e6:.1f} MB"
-        typer.echo(f"version {finding.number}: {told or good}")
+                fault = str(error)
+        faults += fault is not None
+        good = f"good, {len(finding.about.get('steps', []))} drops, {finding.num_bytes / 1e6:.1f} MB"
+        typer.echo(f"version {finding.number}: {fault or good}")
     return faults
 
 

@@ -32,7 +32,7 @@ FORMAT = 1
 LEDGER, VERSIONS, SEEN, STEPS, LEARNING = "state.json", "versions", "seen", "steps", "learning"
 CLASSIFIERS, PAGE = "classifiers", "report.html"
 DIGEST = 16  # bytes
-STATE = Kind("state", "--into", LEDGER, LEARNING)
+STATE = Kind("encoder folder", "--into", LEDGER, LEARNING)
 
 
 @dataclass

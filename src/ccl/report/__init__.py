@@ -1,4 +1,4 @@
-"""What a run tells: its folder, tables, pictures and one self-contained page."""
+"""What a run leaves for people: its folder, tables, figures and one self-contained page."""
 
 from ccl.report.run_folder import Log, RunLog, RunRecord, read_run
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from ccl.report.run_groups import Arm
 
-INK = "#010203"  # stands for the page's text colour; no other colour here is this one
+INK = "#010203"  # stands for the page's text colour; nothing else is drawn in it
 GREY = "#8a8a8a"
 # Okabe and Ito's colours, safe for colour-blind readers, without their yellow (too pale on white); olive is Tol's.
 # A marker beside each, so that no strategy is recognised by its colour alone.
@@ -56,7 +56,7 @@ _DRAWING: Any = dict.fromkeys(_INKED, INK) | {
     "legend.frameon": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "ccl",
-    # Names come from files and folders: a dollar sign in one is no formula.
+    # Names come from files and folders: a dollar sign in one does not begin a formula.
     "text.parse_math": False,
     "text.usetex": False,
 }
@@ -117,11 +117,10 @@ def _shaded(colour: str, shade: float) -> str:
 def to_svg(figure: Figure, key: str = "") -> str:
     """Inline SVG: transparent, text and lines in the page's colour, the same text for the same figure and key."""
     file = io.StringIO()
+    unstamped = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with drawing():
-        metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(file, format="svg", transparent=True, metadata=metadata)
-    svg = file.getvalue()
-    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+        figure.savefig(file, format="svg", transparent=True, metadata=unstamped)
+    svg = "<svg" + file.getvalue().partition("<svg")[2].replace(INK, "currentColor")
     # Coordinates to a hundredth of a point: a third of the text less. No name is inside a tag.
     svg = re.sub(r"<(?:path|use)\b[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), svg)
     # Several figures stand in one page, where an id may exist once; equal figures differ in their keys.

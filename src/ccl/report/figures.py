@@ -21,7 +21,6 @@ from ccl.report.statistics import estimate
 from ccl.report.summary import RANDOM_TITLE, random_accuracy
 
 CurveOf = Callable[[AccuracyMatrix], list[float]]
-
 _LOSS_COLOURS = ("#0080c6", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _MOST_DOTTED = 80  # epochs; beyond, dots hide the line and make the page heavy
 _CELL = 0.47  # inches
@@ -101,7 +100,7 @@ def first_step_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
 
 def losses(record: RunRecord) -> Figure | None:
     """Each loss term's mean per epoch over the whole stream, with the steps' borders; None before the first epoch."""
-    # An epoch that was repeated after an interruption counts as it was the last time.
+    # Of an epoch that was repeated after an interruption, the last row is used.
     epochs = {(row["step"], row["epoch"]): row["losses"] for row in record.rows if row["kind"] == "epoch"}
     if not epochs:
         return None
@@ -114,8 +113,8 @@ def losses(record: RunRecord) -> Figure | None:
         for number, term in enumerate(terms):
             curve = [_finite(epochs[key].get(term)) for key in order]
             colour = _LOSS_COLOURS[number % len(_LOSS_COLOURS)]
-            label = short(term, 24)
-            axes.plot(range(1, len(order) + 1), curve, style, color=colour, markersize=4, linewidth=1.3, label=label)
+            look: Any = {"color": colour, "markersize": 4, "linewidth": 1.3, "label": short(term, 24)}
+            axes.plot(range(1, len(order) + 1), curve, style, **look)
         names = ["all steps at once"] if record.protocol.get("all_at_once") else record.step_names
         _mark_steps(axes, [step for step, _ in order], names)
         axes.set(xlabel="epoch of the stream", ylabel="loss", xlim=(0.5, len(order) + 0.5))
@@ -185,8 +184,7 @@ def _heat_map(axes: Axes, values: NDArray[np.float64], scale: Normalize, colours
     for (row, column), value in np.ndenumerate(values):
         if math.isfinite(value):
             red, green, blue, _ = colours(scale(value))
-            is_light = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.5
-            ink = "#111111" if is_light else "#ffffff"
+            ink = "#111111" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.5 else "#ffffff"
             axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=ink, fontsize=8)
 
 

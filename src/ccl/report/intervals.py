@@ -30,15 +30,15 @@ def dots(arms: Sequence[Arm], measure: Measure, label: str) -> Figure | None:
         for row, (arm, values) in enumerate(shown):
             _point(axes, row, estimate(values), styles[arm.strategy], markersize=6)
             if len(values) > 1:
-                small: Any = {"markersize": 2.8, "linestyle": "none", "markeredgewidth": 0}
-                axes.plot(values, [row + _BELOW] * len(values), "o", color=styles[arm.strategy][0], **small)
+                small: Any = {"color": styles[arm.strategy][0], "markersize": 2.8, "markeredgewidth": 0}
+                axes.plot(values, [row + _BELOW] * len(values), "o", **small)
         _widen(axes)
         axes.set_xlabel(label)
     return figure
 
 
 def forest(arms: Sequence[Arm]) -> Figure | None:
-    """A row per comparison with Finetuning: difference and 95 % interval; filled where a test tells it from zero."""
+    """A row per comparison with Finetuning: difference and 95 % interval; filled where a test finds one."""
     shown = [comparison for comparison in comparisons(arms) if comparison.baseline.strategy == "finetuning"]
     if not shown:
         return None

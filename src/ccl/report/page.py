@@ -17,7 +17,7 @@ from ccl.report.intervals import dots, forest
 from ccl.report.maps import embedding_maps
 from ccl.report.provenance import facts_by_arm
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, flat, has_seeds, make_arms, records_of
+from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, records_of
 from ccl.report.summary import costs, every_run, make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
@@ -56,7 +56,7 @@ def write_outcome(
 ) -> list[Table]:
     """Write name.html, name.md, name.tex, and as CSV the tables and every run with its stamp; returns the tables.
 
-    `published` is what the paper itself reports, to stand beside.
+    `published` is what the paper itself reports, for comparison.
     """
     own = make_tables(records)
     tables = [*own, *([] if published is None else [published])]
@@ -73,7 +73,7 @@ def write_outcome(
 
 
 def write_page(records: Sequence[RunRecord], tables: Sequence[Table], path: Path, title: str) -> None:
-    """Write the report of runs; a reader never meets half a page."""
+    """Write the page of runs; a reader never sees half of it."""
     arms = make_arms(records)
     maps, seed = _maps(arms)
     facts, of_arms = facts_by_arm(arms)
@@ -199,7 +199,6 @@ def _settings_line(records: Sequence[RunRecord]) -> str:
     parts = []
     for key in ("dataset", *stream, "strategy", "objective", "steps", "epochs", "batch_size", "seed"):
         values = [value for record in records if (value := flat(record.settings)[key]) is not None]
-        shown = dict.fromkeys(",".join(value) if isinstance(value, list) else str(value) for value in values)
-        if shown:
+        if shown := dict.fromkeys(map(as_typed, values)):
             parts.append(f"{key}={' | '.join(shown)}")
     return "  ".join(parts)

@@ -68,12 +68,12 @@ class RunLog(Log):
         return {"bytes": metrics.stat().st_size if metrics.exists() else 0, "epoch": asdict(self._epoch)}
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Cut off the rows that were written after the checkpoint, tell trackers the rest, and take up its sums."""
+        """Cut off the rows that were written after the checkpoint, pass the rest to trackers, and restore its sums."""
         with (self.folder / METRICS).open("ab") as file:
             file.truncate(int(state["bytes"]))
         if self._trackers:
             for line in (self.folder / METRICS).read_text(encoding="utf-8").splitlines():
-                self._tell(**json.loads(line))
+                self._track(**json.loads(line))
         self._epoch = _Sums(**state["epoch"])
         self._clock = time.perf_counter()
 
@@ -90,12 +90,12 @@ class RunLog(Log):
                 tracker.close(state)
 
     def row(self, kind: str, **values: Any) -> None:
-        """Append one line to metrics.jsonl, and tell it to the trackers."""
+        """Append one line to metrics.jsonl, and pass it to the trackers."""
         with (self.folder / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, **values}) + "\n")
-        self._tell(kind, **values)
+        self._track(kind, **values)
 
-    def _tell(self, kind: str, **values: Any) -> None:
+    def _track(self, kind: str, **values: Any) -> None:
         for tracker in self._trackers:
             tracker.row(kind, values)
 
@@ -150,7 +150,7 @@ class _Sums:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run folder tells, read back."""
+    """What a run folder holds, read back."""
 
     folder: Path
     settings: Settings
@@ -165,9 +165,9 @@ class RunRecord:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Read a run folder; raises UserError in one line where it is none."""
+    """Read a run folder; raises UserError in one line where it is not one."""
     if not (folder / SETTINGS).is_file():
-        raise UserError(f"{folder} is no run folder: it has no {SETTINGS}")
+        raise UserError(f"{folder} is not a run folder: it has no {SETTINGS}")
     try:
         accuracy = folder / ACCURACY
         lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).exists() else []

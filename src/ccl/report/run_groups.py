@@ -68,12 +68,12 @@ def has_seeds(arms: Sequence[Arm]) -> bool:
 def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
     """Arms in the order of their first run, each named by what sets it apart from the others."""
     if not records:
-        raise UserError("there is no run to report on")
+        raise UserError("no runs to report on")
     varied = varied_settings(records)
     groups: dict[tuple[str, int], list[RunRecord]] = {}
     for record in records:
         key = repr({name: value for name, value in flat(record.settings).items() if name != "seed"})
-        repeat = 0  # a second run of the same seed is no second seed
+        repeat = 0  # a second run of the same seed is not a second seed
         while any(known.settings.seed == record.settings.seed for known in groups.get((key, repeat), [])):
             repeat += 1
         groups.setdefault((key, repeat), []).append(record)
@@ -86,9 +86,9 @@ def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
 
 
 def varied_settings(records: Sequence[RunRecord]) -> list[str]:
-    """The settings, as `a.b`, that are not the same in all runs; those that can't change a number don't count."""
-    told = [flat(record.settings) for record in records]
-    return [name for name in told[0] if len({repr(values[name]) for values in told}) > 1]
+    """The settings, as `a.b`, that are not the same in all runs, of those that may change a number."""
+    every = [flat(record.settings) for record in records]
+    return [name for name in every[0] if len({repr(values[name]) for values in every}) > 1]
 
 
 def flat(settings: Settings) -> dict[str, Any]:
@@ -108,13 +108,11 @@ def _name(record: RunRecord, varied: Sequence[str]) -> str:
         parts.append(title_of(settings.objective))
     if "steps" in varied and not record.protocol.get("all_at_once"):
         parts.append(f"T = {len(record.step_names)}")
-    told = [
-        name for name in varied if name not in _IN_THE_NAME and matters(name, settings.strategy, settings.objective)
-    ]
-    parts += [f"{name}={_shown(values[name])}" for name in told]
-    return ", ".join(parts)
+    others = [name for name in varied if name not in _IN_THE_NAME]
+    looked_at = [name for name in others if matters(name, settings.strategy, settings.objective)]
+    return ", ".join([*parts, *(f"{name}={as_typed(values[name])}" for name in looked_at)])
 
 
-def _shown(value: Any) -> str:
+def as_typed(value: Any) -> str:
     """A setting's value as one types it."""
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

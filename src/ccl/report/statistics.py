@@ -68,7 +68,7 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Differ
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for being several in one table, by Holm's step-down; nan stays nan and does not count."""
+    """P-values corrected for being several in one table, by Holm's step-down; nan stays nan and is left out."""
     known = sorted((value, place) for place, value in enumerate(p_values) if not math.isnan(value))
     corrected, worst = list(p_values), 0.0
     for rank, (value, place) in enumerate(known):

@@ -37,7 +37,7 @@ _UNTESTED = {("finetuning", "simple_rehearsal"), ("upper_bound", "simple_rehears
 
 
 def make_tables(records: Sequence[RunRecord]) -> list[Table]:
-    """What there is to say of these runs: the summary, and tests where several seeds allow them."""
+    """The tables of these runs: the summary, and tests where several seeds allow them."""
     arms = make_arms(records)
     tested = differences(arms)
     return [summary(arms), *([tested] if tested.rows and has_seeds(arms) else [])]
@@ -77,7 +77,7 @@ class Comparison:
     baseline: Arm
     difference: Difference
     p_value: float  # corrected for all tests made together; nan for one seed
-    share: Share | None  # of the gap from Finetuning to Upper Bound; None where there is no such gap to speak of
+    share: Share | None  # of the gap from Finetuning to Upper Bound; None where there is no such gap
 
     @property
     def words(self) -> str:
@@ -109,7 +109,7 @@ def differences(arms: Sequence[Arm]) -> Table:
         "Paired differences over equal seeds, all classes, in percentage points",
         columns,
         tuple(_row(comparison) for comparison in comparisons(arms)),
-        "Paired t-tests, p corrected for their number by Holm's method; a difference counts below 0.05. Gap closed: "
+        "Paired t-tests, p corrected for their number by Holm's method; significant below 0.05. Gap closed: "
         "the share of the way from Finetuning to Upper Bound, ratio of means, with Fieller's 95 % interval (none "
         "where the gap itself is not distinguishable from zero).",
         ("interval", "Seeds"),
@@ -147,7 +147,7 @@ def every_run(records: Sequence[RunRecord]) -> Table:
 def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float, int]:
     """Of the random initialisation: accuracy on each of T steps, on all classes, and of how many it is the mean.
 
-    Runs that began alike count once. nan where no run of the first's number of steps was probed before training.
+    Runs that began alike are taken once. nan where no run of the first's number of steps was probed before training.
     """
     num_steps = len(records[0].step_names)
     measured = {

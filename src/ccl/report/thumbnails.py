@@ -32,7 +32,7 @@ KeptImage = tuple[Thumbnail, tuple[str, ...]]  # its facts: step, and cluster an
 
 
 def thumbnail(content: bytes, side: int = SIDE) -> Thumbnail | None:
-    """A file's image, as it is where it is small, else as a JPEG of at most this side; None for what is no image."""
+    """A file's image, as it is if small, else as a JPEG of at most this side; None for what is not an image."""
     picture = small_picture(content, side)
     if picture is None:
         return None
@@ -46,7 +46,7 @@ def thumbnail(content: bytes, side: int = SIDE) -> Thumbnail | None:
 
 
 def small_picture(content: bytes, side: int = SIDE) -> Image.Image | None:
-    """A file's image as upright RGB of at most this side; None for what is no image."""
+    """A file's image as upright RGB of at most this side; None for what is not an image."""
     try:
         picture = decode(io.BytesIO(content), lambda width, height: _reduction(max(width, height), side))
     except BadImageError:
@@ -77,7 +77,7 @@ def gallery(folder: Path, most: int = MOST_IMAGES) -> list[tuple[str, list[KeptI
 
 
 def _index(memory: Path) -> list[tuple[str, str, str, float]]:
-    """File, step, cluster and score of each image; lines that are none are passed over."""
+    """File, step, cluster and score of each image; other lines are skipped."""
     rows = []
     try:
         with (memory / "index.csv").open(newline="", encoding="utf-8") as file:
@@ -92,7 +92,7 @@ def _index(memory: Path) -> list[tuple[str, str, str, float]]:
 
 
 def _embedded(memory: Path, name: str, step: str, cluster: str, score: float) -> KeptImage | None:
-    """The image in the page itself; None for what is no image, or lies elsewhere than in the memory's folder."""
+    """The image in the page itself; None for what is not an image of the memory's folder."""
     if Path(name).name != name:
         return None
     try:

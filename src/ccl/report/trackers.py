@@ -1,7 +1,7 @@
 """Optional trackers: TensorBoard, Weights & Biases and MLflow, shown the rows of metrics.jsonl as scalars over epochs.
 
-When a run goes on, its log tells all rows again from the first: a tracker that was killed, failed, or is new since
-then misses none, and each adapter leaves out what it has already.
+When a run is resumed, its log sends all rows again from the first: a tracker that was killed, failed, or is new
+misses none, and each adapter leaves out what it has already.
 """
 
 import importlib
@@ -90,7 +90,7 @@ class Tracker:
             action()
         except Exception as error:  # no network, full disk: a run is worth more than its curves
             self._has_failed = True
-            self._note(f"the tracker {self._name} failed ({_line(error)}); the run goes on without it")
+            self._note(f"the tracker {self._name} failed ({_line(error)}); the run continues without it")
 
 
 def scalars(kind: str, values: Mapping[str, Any]) -> dict[str, float]:
@@ -129,7 +129,7 @@ class _TensorBoard:
 
 
 class _WeightsAndBiases:
-    """A run of W&B. Its own step is the row's number, so that a row told twice is known; charts are over `epoch`."""
+    """A run of W&B. Its step is the row's number, so that a row sent twice is recognised; charts are over `epoch`."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], title: str) -> None:
         import wandb
@@ -143,7 +143,7 @@ class _WeightsAndBiases:
             id=kept.read_text(encoding="utf-8").strip(),
             name=title,
             config=dict(settings),
-            allow_val_change=True,  # of `epochs`, where a run goes on
+            allow_val_change=True,  # of `epochs`, where a run is resumed
             resume="allow",
             reinit="create_new",  # a run that the caller has open is not ours to write to
             # Without network, finish would wait for ever; a signal must be obeyed within 20 s.
@@ -163,7 +163,7 @@ class _MLflow:
     """A run of MLflow, by the client only: what the caller does with mlflow's active run is left alone."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], title: str) -> None:
-        # Rows are told while training waits: mlflow's own patience with a dead server is minutes.
+        # Training waits for each row: by default mlflow tries a dead server for minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         import mlflow
@@ -175,7 +175,7 @@ class _MLflow:
         try:
             self._run_id = kept.read_text(encoding="utf-8").strip()
             self._client.update_run(self._run_id, status="RUNNING")
-        except (OSError, mlflow.MlflowException):  # new here, deleted there, or another server: it is told all rows
+        except (OSError, mlflow.MlflowException):  # new here, deleted there, or another server: it gets all rows
             experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "ccl"))
             self._run_id = self._client.create_run(experiment.experiment_id, run_name=title).info.run_id
             write_file(kept, self._run_id)

@@ -142,7 +142,7 @@ ARTEFACTS: dict[str, Artefact] = {
 def find(name: str) -> Artefact:
     """An artefact by its name on the command line."""
     if name not in ARTEFACTS:
-        raise UserError(f"there is no artefact {name!r}{did_you_mean(name, ARTEFACTS)}; known: {', '.join(ARTEFACTS)}")
+        raise UserError(f"unknown artefact {name!r}{did_you_mean(name, ARTEFACTS)}; known: {', '.join(ARTEFACTS)}")
     return ARTEFACTS[name]
 
 

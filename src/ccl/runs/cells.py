@@ -38,7 +38,7 @@ def make_cells(
     vary: Mapping[str, Sequence[str]] = _NO_VARIATION,
     assignments: Sequence[str] = (),
 ) -> list[Cell]:
-    """Every combination that is a run of its own, the first seed of everything first; any mistake is told here.
+    """Every combination that is a run of its own, the first seed of everything first; any mistake is reported here.
 
     Objectives and steps may be empty: as the preset says. Names don't depend on what else is in the grid.
     """
@@ -69,23 +69,23 @@ def _refuse_mistakes(
     vary: Mapping[str, Sequence[str]],
     assignments: Sequence[str],
 ) -> None:
-    """What the settings of a single cell can't show: unknown axes, and a setting that is told twice."""
-    told: list[str] = []
+    """What the settings of a single cell can't show: unknown axes, and a setting that is given twice."""
+    mistakes: list[str] = []
     for name in strategies:
         if name not in STRATEGIES:
-            told.append(f"unknown strategy {name!r}{did_you_mean(name, STRATEGIES)}")
+            mistakes.append(f"unknown strategy {name!r}{did_you_mean(name, STRATEGIES)}")
     for key in vary:
         if key in _AXES:
-            told.append(f"--vary {key}: give {_AXES[key]} instead")
+            mistakes.append(f"--vary {key}: give {_AXES[key]} instead")
         elif key not in setting_names():
-            told.append(f"--vary: unknown setting {key!r}{did_you_mean(key, setting_names())}")
+            mistakes.append(f"--vary: unknown setting {key!r}{did_you_mean(key, setting_names())}")
     given = {"strategy": True, "seed": True, "objective": bool(objectives), "steps": bool(steps)}
     for assignment in assignments:
         key = assignment.partition("=")[0].strip()
         if given.get(key, False):
-            told.append(f"--set {assignment}: a grid takes it from {_AXES[key]}")
-    if told:
-        raise UserError("\n".join(told))
+            mistakes.append(f"--set {assignment}: a grid takes it from {_AXES[key]}")
+    if mistakes:
+        raise UserError("\n".join(mistakes))
 
 
 def _folder_name(settings: Settings, own: Settings, keys: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The proof that a run can't be lost: processes killed at random moments must come to the unbroken run's bits."""
+"""The proof that a run can't be lost: killed at random moments and resumed, it must end with the unbroken run's bits."""
 
 import hashlib
 import json
@@ -54,25 +54,25 @@ def _hash(content: bytes) -> str:
 
 
 def start(folder: Path, assignments: Sequence[str]) -> subprocess.Popen[str]:
-    """A run of its own process."""
+    """A run in a process of its own."""
     options = [word for assignment in assignments for word in ("--set", assignment)]
     command = [sys.executable, "-m", "ccl", "run", "demo", *options, "--out", str(folder)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def finish(process: subprocess.Popen[str]) -> None:
-    """Wait for the end; a run that fails is an error with its own words."""
-    told, _ = process.communicate()
+    """Wait for the end; a run that fails is an error with its output."""
+    output, _ = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"a run failed with exit code {process.returncode}: {told[-2000:]}")
+        raise RuntimeError(f"a run failed with exit code {process.returncode}: {output[-2000:]}")
 
 
 def kill_and_resume(
-    whole: Path, broken: Path, assignments: Sequence[str], num_kills: int, seed: int, tell: Callable[[str], None]
+    whole: Path, broken: Path, assignments: Sequence[str], num_kills: int, seed: int, report: Callable[[str], None]
 ) -> Iterator[list[str]]:
     """Kill a run `num_kills` times at random moments and let it end; yields the names of what differs, if anything.
 
-    A run that ends before its next kill is compared and begun anew in a folder of its own.
+    A run that ends before its next kill is compared, and another is begun in a folder of its own.
     """
     expected, draw = fingerprint(whole), random.Random(seed)
     seconds = _learning_seconds(whole)
@@ -87,7 +87,7 @@ def kill_and_resume(
             if process.poll() is None:
                 os.kill(process.pid, signal.SIGKILL)
                 kills += 1
-                tell(f"kill {kills} of {num_kills}: {_where(folder)}")
+                report(f"kill {kills} of {num_kills}: {_where(folder)}")
             process.communicate()
         finish(start(folder, assignments))
         found = fingerprint(folder)

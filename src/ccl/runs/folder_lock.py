@@ -1,4 +1,4 @@
-"""Whose is a folder that a command writes: one process at a time, and nobody else's files."""
+"""The lock of a folder that a command writes: one process at a time, and no folder of other files."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of folder: what it is called, the option that names it, the file that marks it, whose status tells."""
+    """A kind of folder: what it is called, the option that names it, the file that marks it."""
 
     title: str
     option: str
@@ -34,7 +34,7 @@ def locked(folder: Path, kind: Kind = RUN) -> Iterator[None]:
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{named} is a file; name a folder")
-        _refuse_strangers(folder, kind, named)
+        _refuse_other_files(folder, kind, named)
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0.2)
@@ -52,12 +52,15 @@ def locked(folder: Path, kind: Kind = RUN) -> Iterator[None]:
         lock.release()
 
 
-def _refuse_strangers(folder: Path, kind: Kind, named: str) -> None:
-    """A folder with anything in it must be of this kind; what a killed first moment leaves does not count."""
+def _refuse_other_files(folder: Path, kind: Kind, named: str) -> None:
+    """A folder with anything in it must be of this kind, except for what a process killed at its start leaves."""
     if not folder.exists() or (folder / kind.marker).exists():
         return
     if any(name != LOCK and not name.endswith(".part") for name in os.listdir(folder)):
-        raise UserError(f"{named} is no {kind.title} and not empty: it has no {kind.marker}; name another folder")
+        article = "an" if kind.title[0] in "aeiou" else "a"
+        raise UserError(
+            f"{named} is not {article} {kind.title} and not empty: it has no {kind.marker}; name another folder"
+        )
 
 
 def _holder(folder: Path) -> str:

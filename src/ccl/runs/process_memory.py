@@ -1,4 +1,4 @@
-"""What this process holds of the machine's memory."""
+"""The memory that this process holds."""
 
 import ctypes
 import sys
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def peak_memory() -> int:
-    """The most memory this process has held, in bytes; 0 where the system does not tell."""
+    """The most memory this process has held, in bytes; 0 where the system does not report it."""
     try:
-        # Linux: what getrusage says is at least what the parent held when it started this process.
+        # Linux: getrusage reports at least what the parent held when it started this process.
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         return 1024 * int(status.partition("VmHWM:")[2].split()[0])
     except (OSError, IndexError):

@@ -2,11 +2,15 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
+
+from ccl.cli.app import app
 
 TINY = [
     "--set=dataset=symbols,textures",
@@ -38,6 +42,19 @@ def test_help_shows_commands_and_never_imports_torch() -> None:
     assert answer.returncode == 0
     assert all(command in answer.stdout for command in ("demo", "run", "doctor"))
     assert "Example: ccl run" in ccl("run", "--help").stdout
+
+
+def test_every_help_ends_with_an_example_that_the_command_line_accepts() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert len(commands) == len(app.registered_commands) >= 17
+    for name, command in commands.items():
+        *_, last = (command.help or "").strip().splitlines()
+        assert last.startswith(f"Example: ccl {name}"), name
+        for example in last.removeprefix("Example: ").split(" && "):
+            words = shlex.split(example)
+            assert words[:2] == ["ccl", name]
+            with command.make_context(name, words[2:]):  # an unknown option or a missing argument raises
+                pass
 
 
 def test_a_run_leaves_its_folder_and_the_same_command_again_touches_nothing(tmp_path: Path) -> None:
@@ -87,7 +104,7 @@ def test_mistakes_get_one_line_and_exit_code_2(
     assert not list(Path("x").rglob("*")) if Path("x").exists() else True
 
 
-def test_an_output_that_is_a_file_or_a_stranger_s_folder_is_refused(tmp_path: Path) -> None:
+def test_an_output_that_is_a_file_or_holds_other_files_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
     assert "is a file; name a folder" in ccl("run", "demo", "--out", file).stderr
@@ -98,7 +115,7 @@ def test_an_output_that_is_a_file_or_a_stranger_s_folder_is_refused(tmp_path: Pa
     (stranger / "thesis.txt").write_text("mine")
     answer = ccl("run", "demo", "--out", stranger)
     assert answer.returncode == 2
-    assert "is no run folder" in answer.stderr
+    assert "is not a run folder" in answer.stderr
     assert (stranger / "thesis.txt").read_text() == "mine"
 
 
@@ -107,7 +124,7 @@ def test_an_unknown_command_and_a_missing_option_exit_with_2() -> None:
     assert ccl("run", "demo").returncode == 2
 
 
-def test_the_demo_runs_every_strategy_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_the_demo_runs_every_strategy_and_resumes_where_it_was_stopped(tmp_path: Path) -> None:
     small = [*TINY, "--strategies", "finetuning,upper_bound", "--out", tmp_path / "demo"]
     assert ccl("demo", *small).returncode == 0
     status = tmp_path / "demo" / "finetuning" / "status.json"

@@ -38,7 +38,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[str]:
 
 def ccl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     process = start(*arguments)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=280)  # of the 300 that a test may take: the machine may be busy
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -54,7 +54,7 @@ def content(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def wait_for_epoch(folder: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while time.monotonic() < deadline and process.poll() is None:
         if "epoch" in state(folder):
             return
@@ -75,7 +75,7 @@ def test_a_grid_ends_with_complete_runs_tables_and_a_page(made: tuple[Path, subp
     assert answer.returncode == 0, answer.stderr
     names = [f"{strategy}-moco_v2-seed{seed}" for strategy in ("finetuning", "ccl") for seed in (0, 1)]
     assert [state(out / name)["state"] for name in names] == ["complete"] * 4
-    assert answer.stdout.count(": begins") == 4
+    assert answer.stdout.count(": starts") == 4
     assert answer.stdout.count(": complete, ") == 4
     assert f"the page to look at: {out / 'report.html'}" in answer.stdout
     assert (out / "report.html").stat().st_size > 10_000
@@ -91,7 +91,7 @@ def test_the_same_command_again_touches_no_run(made: tuple[Path, subprocess.Comp
     answer = ccl("compare", "demo", *QUICK, "--strategies", "finetuning,ccl", "--seeds", "0-1", "--out", out)
     assert answer.returncode == 0, answer.stderr
     assert "4 runs, 4 of them complete already" in answer.stdout
-    assert "begins" not in answer.stdout
+    assert "starts" not in answer.stdout
     assert content(out) == before
 
 
@@ -106,7 +106,7 @@ def test_a_larger_grid_takes_over_and_a_failing_run_stops_no_other(
     answer = ccl("compare", "demo", *QUICK, "--strategies", "simple_rehearsal,ccl", "--seeds", "0", "--out", out)
     assert answer.returncode == 1
     assert "Simple Rehearsal, seed 0 failed: exit code 2" in answer.stderr
-    assert "is no run folder and not empty" in answer.stderr
+    assert "is not a run folder and not empty" in answer.stderr
     assert f"its whole output: {out / 'logs' / stranger.name}.txt" in answer.stderr
     assert "1 of 2 runs failed" in answer.stderr
     assert "the page to look at" in answer.stdout
@@ -144,7 +144,7 @@ def assert_same_bits(run: Path, expected: Path) -> None:
     assert all((run / "memory" / name).read_bytes() == (expected / "memory" / name).read_bytes() for name in images)
 
 
-def test_a_stopped_grid_goes_on_to_the_same_bits(tmp_path: Path, unbroken: Path) -> None:
+def test_a_stopped_grid_resumes_to_the_same_bits(tmp_path: Path, unbroken: Path) -> None:
     out = tmp_path / "grid"
     command = ["compare", "demo", *LONG, "--strategies", "ccl", "--seeds", "0", "--out", out]
     process = start(*command)
@@ -154,7 +154,7 @@ def test_a_stopped_grid_goes_on_to_the_same_bits(tmp_path: Path, unbroken: Path)
     told, error = process.communicate(timeout=30)
     assert process.returncode == 143
     assert "runs under way save their state and end: 1" in told
-    assert "stopped by SIGTERM; its state is saved, the same command goes on" in error
+    assert "stopped by SIGTERM; its state is saved, the same command resumes" in error
     assert state(run)["state"] == "stopped"
     answer = ccl(*command)
     assert answer.returncode == 0, answer.stderr
@@ -180,7 +180,7 @@ def test_the_children_of_a_killed_parent_are_adopted(tmp_path: Path, unbroken: P
     rest, error = second.communicate(timeout=60)
     assert second.returncode == 0, error
     assert told[1] == "· CCL, seed 0: is run by another process\n"
-    assert "begins" not in rest
+    assert "starts" not in rest
     assert state(run)["pid"] == orphan
     process.communicate()
     assert_same_bits(run, unbroken)

@@ -59,10 +59,10 @@ def test_plain_lines_tell_each_change_once() -> None:
         display.show(found)
     assert file.getvalue().splitlines() == [
         "· 4 runs, 1 of them complete already",
-        "· CCL, seed 0: begins",
+        "· CCL, seed 0: starts",
         "· Finetuning, seed 1: is run by another process",
         "· CCL, seed 0: complete, 52.1 % over all classes",
-        "· CCL, seed 1: goes on at 43 %",
+        "· CCL, seed 1: resumes at 43 %",
         "· Finetuning, seed 1: complete",
         "· CCL, seed 1: failed",
     ]

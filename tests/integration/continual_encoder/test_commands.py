@@ -28,7 +28,7 @@ def test_encode_leaves_features_and_a_list_of_bad_images(
     out = tmp_path / "new" / "f.npz"
     code, told, error = command("encode", tmp_path, labelled, "-o", out, "--version", 5)
     assert (code, error) == (0, "")
-    assert "1 left out as no usable images" in told
+    assert "1 left out as not usable" in told
     assert f"20 images, 32 features each, read by version 5: {out}" in told
     found = read_features(out)
     assert (len(found.rows), found.version, found.about["version"]) == (20, 5, 5)
@@ -105,7 +105,7 @@ def test_export_and_its_card(command: Command, labelled: Path, tmp_path: Path) -
     [
         (["encode", ".", "fruit", "-o", "f.h5"], "a file of features is written as .npz, .csv, .parquet"),
         (["encode", ".", "fruit", "-o", "fruit/apple/00.png/f.npz"], "can't write"),
-        (["probe", ".", "absent"], "there is no folder absent"),
+        (["probe", ".", "absent"], "absent is not a folder"),
         (["probe", ".", "fruit", "-o", "c.pkl"], "a classifier is written as .safetensors"),
         (["probe", ".", "fruit/apple"], "apple has no labels"),
         (["predict", ".", "fruit", "-o", "p.json"], "a table of predictions is written as .csv"),

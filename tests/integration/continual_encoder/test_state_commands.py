@@ -36,13 +36,13 @@ def test_a_state_from_its_first_drop_to_a_rollback(
     assert "neighbours kept" in told
     assert shell("learn", deliver("week-2", "textures"), "--into", state)[1].startswith("· all 30 images were learned")
     code, told, _ = shell("status", state)
-    assert "version 2 counts, 60 images learned in 2 steps" in told
+    assert "version 2 is current, 60 images learned in 2 drops" in told
     assert "second" in told
     about = json.loads(shell("status", state, "--json")[1])
     assert (about["current"], about["pinned"], about["versions"]) == (2, None, [1, 2])
     assert about["steps"][1]["num_remembered"] == 8
     assert shell("pin", state, "2")[1] == "version 2 is pinned\n"
-    assert shell("rollback", state)[1] == "version 1 counts again\n"
+    assert shell("rollback", state)[1] == "version 1 is current again\n"
     assert json.loads(shell("status", state, "--json")[1])["pinned"] == 2
     assert "nothing is pinned" in shell("pin", state)[1]
     code, told, _ = shell("encode", state, deliver("some", count=4), "-o", tmp_path / "features.npz")
@@ -83,7 +83,7 @@ def test_verify_finds_a_flipped_bit_and_what_is_missing(shell: Command, deliver:
     shell("learn", deliver("week-1"), "--into", state, *assignments(TINY))
     code, told, _ = shell("verify", state)
     assert (code, told.splitlines()[-1]) == (0, "all is well")
-    assert "version 1: good, 1 steps" in told
+    assert "version 1: good, 1 drops" in told
     (state / "seen" / "00000001.bin").unlink()
     assert shell("verify", state)[0] == 1
     weights = state / "versions" / "00000001" / "state.safetensors"

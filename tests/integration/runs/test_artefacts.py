@@ -62,7 +62,7 @@ def test_axes_can_be_narrowed() -> None:
 
 
 def test_what_does_not_exist_is_refused_with_advice() -> None:
-    with pytest.raises(UserError, match=r"no artefact 'tabel1'; did you mean 'table1'"):
+    with pytest.raises(UserError, match=r"unknown artefact 'tabel1'; did you mean 'table1'"):
         find("tabel1")
     with pytest.raises(UserError, match=r"figure1b at scale mini has no --stream domain; choose from class"):
         choose("figure1b", "mini", "domain")

@@ -193,7 +193,7 @@ def test_cores_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert threads(1, 1, "d", "threads=3") == {("3", 3)}
 
 
-def test_a_cell_that_goes_on_keeps_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_that_resumes_keeps_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "num_cores", lambda: 8)
     made, folder = cells(1), tmp_path / "grid"
     began_with = made[0].settings.model_copy(update={"threads": 5})

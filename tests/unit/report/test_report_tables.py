@@ -129,7 +129,7 @@ def test_mixed_protocols_are_named(record_of: Make, changes: list[str], told: di
 
 
 def test_no_run_is_refused() -> None:
-    with pytest.raises(UserError, match="no run"):
+    with pytest.raises(UserError, match="no runs to report on"):
         summary([])
 
 

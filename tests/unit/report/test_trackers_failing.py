@@ -45,7 +45,7 @@ def test_a_failing_tracker_is_left_behind_with_one_line(
     monkeypatch.setattr(writer, {"opening": "__init__", "row": "add_scalar", "end": "close"}[moment], fail)
     learn(log)
     log.status("complete")
-    line = "the tracker tensorboard failed (OSError: [Errno 28] No space left on device); the run goes on without it"
+    line = "the tracker tensorboard failed (OSError: [Errno 28] No space left on device); the run continues without it"
     assert notes == [line]
     assert writer.num_failures == 1
     assert len((tmp_path / METRICS).read_text().splitlines()) == 9
