@@ -1,4 +1,4 @@
-"""The proof that a run can't be lost: killed at random moments and resumed, it must end with the unbroken run's bits."""
+"""A crash test: a run killed at random moments and started again must end with the bits of an unbroken one."""
 
 import hashlib
 import json
