@@ -145,7 +145,7 @@ def test_what_contradicts_itself_is_refused(
     names = ("weights", "bias", "centre", "scale")
     about = json.dumps({**json.loads(fitted.about.model_dump_json()), **change})
     save_file({name: getattr(fitted.linear, name) for name in names}, path, metadata={"ccl": about})
-    with pytest.raises(UserError, match=f"no classifier by ccl probe: .*{why}") as told:
+    with pytest.raises(UserError, match=f"not a classifier by ccl probe: .*{why}") as told:
         load(path)
     assert "\n" not in str(told.value)
 
@@ -155,7 +155,7 @@ def test_scales_that_can_t_be_are_refused(fitted: Classifier, tmp_path: Path, te
     path = tmp_path / "c.safetensors"
     tensors = {name: getattr(fitted.linear, name) for name in ("weights", "bias", "centre")}
     save_file({**tensors, "scale": tensor}, path, metadata={"ccl": fitted.about.model_dump_json()})
-    with pytest.raises(UserError, match="no classifier by ccl probe"):
+    with pytest.raises(UserError, match="not a classifier by ccl probe"):
         load(path)
 
 
@@ -165,8 +165,8 @@ def test_no_code_runs_and_what_is_no_classifier_is_said_so(tmp_path: Path) -> No
     files = [path.read_bytes(), pickle.dumps(Canary(canary)), b"", b"\xff" * 64, b"\x02\0\0\0\0\0\0\0{}"]
     for content in files:
         path.write_bytes(content)
-        with pytest.raises(UserError, match="no classifier by ccl probe"):
+        with pytest.raises(UserError, match="not a classifier by ccl probe"):
             load(path)
     assert not canary.exists()
-    with pytest.raises(UserError, match="no classifier by ccl probe"):
+    with pytest.raises(UserError, match="not a classifier by ccl probe"):
         load(tmp_path / "absent.safetensors")

@@ -111,7 +111,7 @@ def test_hostile_files_are_refused_in_a_line_and_run_nothing(
 ) -> None:
     path, canary = tmp_path / "f.npz", tmp_path / "canary"
     make(path, canary)
-    with pytest.raises(UserError, match="no file of features") as told:
+    with pytest.raises(UserError, match="not a file of features") as told:
         read_features(path)
     assert "\n" not in str(told.value)
     assert not canary.exists()
