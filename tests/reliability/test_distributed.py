@@ -40,16 +40,16 @@ SMALL = (
 
 FAILING = """
 import os
-from ccl.training import loop
+from ccl.training import Learner
 from ccl.cli import main
 
-real, calls = loop.finite, []
-def finite(*arguments):
+real, calls = Learner.total, []
+def total(*arguments):
     calls.append(1)
     if os.environ["RANK"] == "1" and len(calls) == 5:
         raise OSError("the disk of rank 1 is gone")
     return real(*arguments)
-loop.finite = finite
+Learner.total = total
 main()
 """
 

@@ -151,11 +151,11 @@ def _pairs(values: Any) -> str:
     """ "rank 12.3, agreement 80 → 83": what is known of each, a list as its way from the first to the last."""
     if not isinstance(values, Mapping):
         return ""
-    values = {}
+    ways = {}
     for key, value in values.items():
         points = [_number(point) for point in (value if isinstance(value, list) else [value]) if point is not None]
-        values[key] = " → ".join(points)
-    return ", ".join(f"{key} {value}" for key, value in values.items() if value)
+        ways[key] = " → ".join(points)
+    return ", ".join(f"{key} {way}" for key, way in ways.items() if way)
 
 
 def _number(value: Any) -> str:

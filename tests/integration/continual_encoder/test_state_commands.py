@@ -65,7 +65,7 @@ def test_a_refused_version_is_told_and_leaves_by_exit_code_1(shell: Command, del
         (["--set", "epoch=3"], "unknown setting 'epoch'; did you mean 'epochs'?"),
         (["--memory", "much"], "memory.budget"),
         (["--set", "strategy=cll"], "did you mean 'ccl'?"),
-        (["--probe", "nowhere", *assignments(TINY)], "--probe nowhere is no folder"),
+        (["--probe", "nowhere", *assignments(TINY)], "--probe nowhere is not a folder"),
     ],
 )
 def test_mistakes_are_told_in_a_line_and_leave_no_state(
