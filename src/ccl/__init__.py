@@ -1,4 +1,4 @@
-"""Continual contrastive learning: image features from unlabelled images that arrive step by step, without forgetting.
+"""Continual contrastive learning: image features from unlabelled images that arrive step by step.
 
 The pipeline, a folder each; imports point upstream only:
 
@@ -7,11 +7,13 @@ The pipeline, a folder each; imports point upstream only:
     encoders    what reads it               backbones, heads, momentum copies
     losses      the formulas                pure functions
     memory      what is remembered          queues, banks, the rehearsal images
+    part        what a part is              the hooks that the loop calls, what a part gets to see
+    composition what a batch holds          pooled, a share of old images
     objectives  learn the present           MoCo v2, SimCLR, InsDisc
     retention   keep the past               extra sample queue, teacher distillation
     training    when the parts act          the learner and the one loop
     evaluation  what it is worth            probes, the accuracy matrix, health
-    report      what a run tells            tables, pictures, a page
+    report      what came of runs           tables, pictures, a page
     runs        one run, a grid of runs     from settings to a run folder, saved and resumed
     continual_encoder  an encoder that keeps up: fed with drops of images, versioned, used the same day
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from ccl.continual_encoder import ContinualEncoder as ContinualEncoder
 
 _MODULES = (
+    "composition",
     "continual_encoder",
     "data",
     "encoders",
