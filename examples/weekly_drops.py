@@ -2,7 +2,7 @@
 
 python examples/weekly_drops.py DATA OUT [EPOCHS] [STRATEGY]   (DATA holds cifar-100-python; an hour at 60 epochs)
 
-Leaves OUT/state (with its page, report.html), OUT/labelled and OUT/search.html. Broken off, the same line goes on.
+Leaves OUT/encoder (with its page, report.html), OUT/labelled and OUT/search.html. Stopped, the same line resumes.
 """
 
 import shutil
@@ -43,17 +43,17 @@ def deliver(week: int) -> Path:
 
 
 probe = labelled_folder()
-state = OUT / "state"
+own = OUT / "encoder"
 settings = {"epochs": EPOCHS, "strategy": STRATEGY, "memory": {"budget": 400}, "threads": 1}
-is_there = (state / "state.json").exists()
-encoder = ContinualEncoder.open(state) if is_there else ContinualEncoder.create(state, **settings)
+is_there = (own / "state.json").exists()
+encoder = ContinualEncoder.open(own) if is_there else ContinualEncoder.create(own, **settings)
 
 for week in range(encoder.num_steps, len(weeks)):
     folder = deliver(week)
     (outcome,) = encoder.learn(folder, probe=probe)
-    print(f"{folder.name}: {outcome.told}", flush=True)
-    shutil.rmtree(folder)  # gone for good: the state remembers 400 images of all weeks together
+    print(f"{folder.name}: {outcome.message}", flush=True)
+    shutil.rmtree(folder)  # gone for good: the encoder remembers 400 images of all weeks together
 
 queries = [min((probe / name).iterdir()) for name in cifar.class_names[::4]]
 encoder.search(queries, probe, OUT / "search.html", k=10)
-print(f"the state's page: {state / 'report.html'}; a search: {OUT / 'search.html'}")
+print(f"its page: {own / 'report.html'}; a search: {OUT / 'search.html'}")

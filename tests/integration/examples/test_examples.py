@@ -37,4 +37,4 @@ def test_five_weeks_of_drops_end_with_a_search_page(tmp_path: Path) -> None:
     assert sum(line.startswith("week-") and "version" in line for line in done.stdout.splitlines()) == 5
     assert not list(tmp_path.glob("week-*"))
     assert (tmp_path / "search.html").read_text().count("data:image") >= 50
-    assert "week-5" in (tmp_path / "state" / "report.html").read_text()
+    assert "week-5" in (tmp_path / "encoder" / "report.html").read_text()
