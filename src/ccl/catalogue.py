@@ -28,6 +28,8 @@ class PartRow:
     needs: frozenset[str] = frozenset()
     gives: frozenset[str] = frozenset()
     options: Mapping[str, Any] = field(default_factory=dict)  # fixed arguments of its class
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings, by sections, for this objective
+    distance: str = ""  # of an objective: how far an embedding is from an earlier one, in its own kind of loss
 
     def make(self, offered: Mapping[str, Any], **options: Any) -> Any:
         """The part itself, with these options and, of what is offered, what its class asks for by name."""
@@ -51,6 +53,7 @@ OBJECTIVES: dict[str, PartRow] = {
         about="a query against its key and a queue of past keys",
         source="Chen et al., 2020",
         gives=frozenset({NEGATIVES}),
+        distance="info_nce",
     ),
     "simclr": PartRow(
         home="objectives.simclr:SimCLR",
@@ -58,6 +61,7 @@ OBJECTIVES: dict[str, PartRow] = {
         about="two views against all other views of the batch",
         source="Chen et al., ICML 2020",
         gives=frozenset({NEGATIVES}),
+        distance="info_nce",
     ),
     "insdisc": PartRow(
         home="objectives.insdisc:InsDisc",
@@ -65,6 +69,7 @@ OBJECTIVES: dict[str, PartRow] = {
         about="every image a class of its own, against a bank of all",
         source="Wu et al., CVPR 2018",
         gives=frozenset({NEGATIVES}),
+        distance="info_nce",
     ),
 }
 
@@ -106,7 +111,9 @@ COMPOSITIONS: dict[str, PartRow] = {
     ),
 }
 
-_ALL = {**BACKBONES, **OBJECTIVES, **RETENTION, **COMPOSITIONS}
+WEIGHT_RULES: dict[str, PartRow] = {}
+
+_ALL = {**BACKBONES, **OBJECTIVES, **RETENTION, **COMPOSITIONS, **WEIGHT_RULES}
 
 
 def title_of(name: str) -> str:

@@ -1,6 +1,5 @@
 """Settings from presets, YAML files and --set: read safely, merged in order, and refused with advice."""
 
-import copy
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -11,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from ccl.errors import UserError, did_you_mean
-from ccl.settings import Settings
+from ccl.settings import Settings, merged
 
 
 class _Loader(yaml.SafeLoader):
@@ -37,14 +36,7 @@ def parsed(assignments: Sequence[str]) -> dict[str, Any]:
     """What `a.b=c` assignments say, as nested values; later ones win."""
     values: dict[str, Any] = {}
     for assignment in assignments:
-        _merge(values, _parse(assignment))
-    return values
-
-
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` laid over `below`: sections are merged, anything else replaced."""
-    values = copy.deepcopy(dict(below))
-    _merge(values, above)
+        values = merged(values, _parse(assignment))
     return values
 
 
@@ -84,9 +76,7 @@ def _read(preset_or_file: str) -> dict[str, Any]:
         return values
     if base not in preset_names():
         raise UserError(f"{preset_or_file}: extends names no preset: {base!r}{did_you_mean(str(base), preset_names())}")
-    below = _read(base)
-    _merge(below, values)
-    return below
+    return merged(_read(base), values)
 
 
 def _yaml(text: str, where: str) -> dict[str, Any]:
@@ -113,15 +103,6 @@ def _parse(assignment: str) -> dict[str, Any]:
     for part in reversed(key.strip().split(".")):
         value = {part: value}
     return value if isinstance(value, dict) else {}
-
-
-def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
-    """Lay `above` over `below` in place; sections are merged, anything else replaced."""
-    for key, value in above.items():
-        if isinstance(value, Mapping) and isinstance(below.get(key), dict):
-            _merge(below[key], value)
-        else:
-            below[key] = value
 
 
 def _explain(error: ValidationError) -> list[str]:

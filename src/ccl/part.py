@@ -31,6 +31,7 @@ class BatchContext:
     is_old: Tensor  # (N,) bool
     has_past: bool  # False in the first step
     moment: tuple[int, int]  # (step, epoch), counted from 0
+    done: float  # the share of the step's updates that are made with this one
     student: tuple[Embedded, ...]  # num_student_views of N rows
     contrast: Contrast
     plain: Tensor  # (M, 3, S, S): the old images without augmentation, if a part asked for them
@@ -62,6 +63,16 @@ class Objective(Part, ABC):
     @abstractmethod
     def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
         """The loss of this batch, given what the student makes of its views; moment is (step, epoch)."""
+
+
+class WeightRule(Part):
+    """What becomes of the weights between updates or steps. One file each."""
+
+    moves_weights = False  # `end_step` leaves other weights than were trained: batch-norm statistics are estimated anew
+
+    def product(self, encoder: Encoder) -> Encoder:
+        """The encoder that is selected with, probed and exported: the student itself, or a copy that the rule owns."""
+        return encoder
 
 
 class Retention(Part, ABC):

@@ -3,13 +3,14 @@
 Settings stop at the edge: builders read them and pass plain keyword arguments; no part keeps a settings object.
 """
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
-from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, RETENTION
+from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES
 from ccl.errors import did_you_mean
 from ccl.sizes import num_bytes
 from ccl.strategies import STRATEGIES, Strategy, refusal
@@ -26,6 +27,15 @@ class Section(BaseModel):
     """A group of settings: unknown keys and wrong types are errors, and nothing changes once it is made."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` laid over `below`: sections are merged, anything else replaced."""
+    values = copy.deepcopy(dict(below))
+    for key, value in above.items():
+        inner = values.get(key)
+        values[key] = merged(inner, value) if isinstance(value, Mapping) and isinstance(inner, dict) else value
+    return values
 
 
 def _known(what: str, value: str, known: Iterable[str]) -> str:
@@ -204,6 +214,7 @@ class Settings(Section):
     objective: str = "moco_v2"
     retention: list[str] | None = None  # the parts that keep the past; None: the strategy's own
     composition: str | None = None  # what a batch holds; None: the strategy's own
+    weight_rule: str | None = None  # what becomes of weights between updates or steps; None: the strategy's own
     steps: Count | None = None  # None: as many as datasets or chunks, or 5
     epochs: Count = 200  # per step
     batch_size: Count = 512
@@ -228,6 +239,19 @@ class Settings(Section):
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     performance: PerformanceSettings = PerformanceSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, values: Any) -> Any:
+        """What the chosen objective and strategy want by default lies below what was asked for."""
+        if not isinstance(values, dict):
+            return values
+        chosen = {name: values.get(name, cls.model_fields[name].default) for name in ("objective", "strategy")}
+        rows = (OBJECTIVES.get(str(chosen["objective"])), STRATEGIES.get(str(chosen["strategy"])))
+        below: dict[str, Any] = {}
+        for row in rows:
+            below = merged(below, row.defaults if row else {})
+        return merged(below, values)
 
     @field_validator("dataset", "trackers", "retention", mode="before")
     @classmethod
@@ -254,6 +278,11 @@ class Settings(Section):
     def _known_composition(cls, value: str | None) -> str | None:
         return None if value is None else _known("composition", value, COMPOSITIONS)
 
+    @field_validator("weight_rule")
+    @classmethod
+    def _known_weight_rule(cls, value: str | None) -> str | None:
+        return None if value is None else _known("weight rule", value, WEIGHT_RULES)
+
     @field_validator("device")
     @classmethod
     def _known_device(cls, value: str) -> str:
@@ -272,6 +301,7 @@ class Settings(Section):
             selection=own.selection and (self.memory.selection or own.selection),
             retention=tuple(name for name in names if weights[name] > 0),
             composition=self.composition or own.composition,
+            weight_rule=self.weight_rule or own.weight_rule,
         )
 
     @property

@@ -1,9 +1,10 @@
 """Strategies as rows of parts: what is kept of a step, what a batch holds, and which terms keep the past."""
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
-from ccl.catalogue import COMPOSITIONS, MEMORY, OBJECTIVES, RETENTION, as_words
+from ccl.catalogue import COMPOSITIONS, MEMORY, OBJECTIVES, RETENTION, WEIGHT_RULES, as_words
 
 SelectionMethod = Literal["random", "view_variance"]
 RANDOM: Final = "random"
@@ -18,6 +19,8 @@ class Strategy:
     selection: SelectionMethod | None = None
     retention: tuple[str, ...] = ()  # names of the catalogue's rows
     composition: str = "pooled"
+    weight_rule: str | None = None  # what becomes of the weights between updates or steps
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings, by sections, where this strategy is chosen
     all_at_once: bool = False  # the whole stream as one step, for as many epochs as a step has
 
 
@@ -46,6 +49,8 @@ def refusal(strategy: str, method: Strategy, objective: str) -> str:
     parts = {name: RETENTION[name] for name in method.retention} | {
         method.composition: COMPOSITIONS[method.composition]
     }
+    if method.weight_rule:
+        parts[method.weight_rule] = WEIGHT_RULES[method.weight_rule]
     given = OBJECTIVES[objective].gives | ({MEMORY} if method.selection else frozenset())
     for name, part in parts.items():
         for need in sorted(part.needs - given):
@@ -77,6 +82,8 @@ def matters(setting: str, strategy: str, objective: str) -> bool:
         return part in row.retention
     if part in COMPOSITIONS:
         return part == row.composition
+    if part in WEIGHT_RULES:
+        return part == row.weight_rule
     if section == "weights":
         return bool(row.retention)
     return row.selection is not None if section == "memory" else True

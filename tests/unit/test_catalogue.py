@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from ccl import catalogue
-from ccl.catalogue import BACKBONES, COMPOSITIONS, MEMORY, NEGATIVES, OBJECTIVES, RETENTION, short_of, title_of
+from ccl.catalogue import (
+    BACKBONES,
+    COMPOSITIONS,
+    MEMORY,
+    NEGATIVES,
+    OBJECTIVES,
+    RETENTION,
+    WEIGHT_RULES,
+    short_of,
+    title_of,
+)
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.settings import Settings
@@ -19,9 +29,9 @@ def test_it_does_not_need_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-@pytest.mark.parametrize("name", [*BACKBONES, *OBJECTIVES, *RETENTION, *COMPOSITIONS])
+@pytest.mark.parametrize("name", [*BACKBONES, *OBJECTIVES, *RETENTION, *COMPOSITIONS, *WEIGHT_RULES])
 def test_names_are_distinct_titles_are_there_and_options_have_a_section(name: str) -> None:
-    tables = (BACKBONES, OBJECTIVES, RETENTION, COMPOSITIONS)
+    tables = (BACKBONES, OBJECTIVES, RETENTION, COMPOSITIONS, WEIGHT_RULES)
     (row,) = [table[name] for table in tables if name in table]
     assert row.title
     assert row.needs | row.gives <= {MEMORY, NEGATIVES}
@@ -100,3 +110,15 @@ def test_which_settings_matter() -> None:
     assert matters("share.old", "shared_rehearsal", "simclr")
     assert not matters("share.old", "simple_rehearsal", "simclr")
     assert not matters("memory.budget", "finetuning", "simclr")
+
+
+def test_defaults_of_objective_and_strategy_lie_below_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"encoder": {"dim": 64, "head": "linear"}}
+    monkeypatch.setitem(OBJECTIVES, "simclr", replace(OBJECTIVES["simclr"], defaults=wanted))
+    row = replace(STRATEGIES["ccl"], defaults={"encoder": {"dim": 32}, "weights": {"contrast": 1.0}})
+    monkeypatch.setitem(STRATEGIES, "ccl", row)
+    settings = Settings.model_validate({"objective": "simclr", "encoder": {"width": 8}})
+    assert (settings.encoder.dim, settings.encoder.head, settings.encoder.width) == (32, "linear", 8)
+    assert settings.weights.contrast == 1.0
+    assert Settings.model_validate({"objective": "simclr", "encoder": {"dim": 16}}).encoder.dim == 16
+    assert Settings.model_validate({"objective": "moco_v2", "strategy": "finetuning"}).encoder.dim == 128

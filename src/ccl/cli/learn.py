@@ -31,7 +31,8 @@ def learn(
     Example: ccl learn week-1/ --into my-encoder && ccl learn week-2.zip --into my-encoder --max-drop 2
     """
     from ccl.continual_encoder.default_settings import refuse_mistakes
-    from ccl.loading import merged, parsed
+    from ccl.loading import parsed
+    from ccl.settings import merged
 
     asked: dict[str, Any] = parsed(assignments)
     if memory is not None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from ccl.catalogue import OBJECTIVES, RETENTION
 from ccl.errors import UserError
-from ccl.loading import merged, validated
-from ccl.settings import Settings, differences
+from ccl.loading import validated
+from ccl.settings import Settings, differences, merged
 
 FEWEST_IMAGES = 16  # of a drop: fewer have no contrast to learn from
 _SMALL, _MEDIUM = 48, 128  # longest shorter side, in pixels, of small and of medium images

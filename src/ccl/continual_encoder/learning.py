@@ -22,13 +22,12 @@ from ccl.continual_encoder.promotion import judged, lost_too_much
 from ccl.data import BadImage, Gathered, ImageSource, Unseen, squared, write_bad_images
 from ccl.errors import UserError
 from ccl.folder import METRICS
-from ccl.loading import merged
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
 from ccl.runs.protocol import code_hash
 from ccl.runs.run_checkpoint import by_part
 from ccl.runs.session import Session
-from ccl.settings import Settings
+from ccl.settings import Settings, merged
 from ccl.training import Learner, Observer, Progress, learn_step
 from ccl.training.checkpoint import Checkpoint
 from ccl.training.stopping import StopRequest

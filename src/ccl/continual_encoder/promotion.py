@@ -32,9 +32,9 @@ def judged(
     if len(memory) > 1:
         source, groups = remembered(memory, images)
         was = None if before is None else read(before.encoder, before.viewer, source)
-        drift = Drift.of(was, read(learner.encoder, viewer, source), groups)
+        drift = Drift.of(was, read(learner.product, viewer, source), groups)
     if labelled is not None:
-        accuracy = Accuracy.of(learner.encoder, viewer, labelled)
+        accuracy = Accuracy.of(learner.product, viewer, labelled)
         known = past[-1]["accuracy"] if past else None
         if known is not None and known["fingerprint"] == labelled.fingerprint:
             accuracy_before = known["linear"]

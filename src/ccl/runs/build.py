@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 
 from ccl import ranks
-from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION, PartRow
+from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES, PartRow
 from ccl.composition import Composition
 from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
 from ccl.encoders import Encoder, make_encoder, split_batch_norm
@@ -140,10 +140,13 @@ def build_encoder(settings: Settings, device: torch.device) -> Encoder:
 def build_learner(settings: Settings, device: torch.device) -> Learner:
     """Encoder, objective and the strategy's parts, freshly initialised from the seed."""
     encoder = build_encoder(settings, device)
-    retention = {name: _build(name, RETENTION[name], settings, encoder) for name in settings.method.retention}
+    method = settings.method
+    retention = {name: _build(name, RETENTION[name], settings, encoder) for name in method.retention}
+    rules = [method.weight_rule] if method.weight_rule else []
+    parts = retention | {name: _build(name, WEIGHT_RULES[name], settings, encoder) for name in rules}
     objective = _build(settings.objective, OBJECTIVES[settings.objective], settings, encoder)
     weights = settings.weights.model_dump() if retention else {CONTRAST: 1.0}
-    learner = Learner(encoder, objective, retention, weights, build_composition(settings)).to(device)
+    learner = Learner(encoder, objective, parts, weights, build_composition(settings)).to(device)
     if encoder.dtype is torch.float16:
         learner.scaler = LossScaler(device.type)
     if settings.performance.compile:
@@ -170,7 +173,11 @@ def build_composition(settings: Settings) -> Composition:
 def _build(name: str, row: PartRow, settings: Settings, encoder: Encoder | None = None) -> Any:
     """A part of the catalogue: it gets its section's settings and, by parameter names, what it asks for of the rest."""
     section = getattr(settings, name, None)
-    offered: dict[str, Any] = {"temperature": settings.temperature, "seed": settings.seed}
+    offered: dict[str, Any] = {
+        "temperature": settings.temperature,
+        "seed": settings.seed,
+        "objective_distance": OBJECTIVES[settings.objective].distance,
+    }
     offered |= {} if encoder is None else {"encoder": encoder, "dim": encoder.dim}
     with seeded(settings.seed, "part", name):  # where it owns weights
         part = row.make(offered, **({} if section is None else section.model_dump()))

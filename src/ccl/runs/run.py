@@ -66,7 +66,7 @@ def _learn(settings: Settings, stream: Stream, device: torch.device, session: Se
     if dataset.skipped and ranks.is_first():
         write_bad_images(session.log.folder / "bad_images.csv", dataset.skipped)
     session.display.run_begins(settings.strategy, len(stream.arrivals), settings.epochs)
-    prober = Prober(settings, stream, learner.encoder, viewer, matrix, session)
+    prober = Prober(settings, stream, learner.product, viewer, matrix, session)
     progress = session.resume(learner, dataset.fingerprint, {"accuracy": matrix})
     if progress is None:
         progress = Progress()

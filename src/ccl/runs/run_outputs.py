@@ -17,10 +17,10 @@ _MOST_EMBEDDINGS = 800  # what a picture can show, 200 kB
 
 def keep(learner: Learner, stream: Stream, viewer: Viewer, folder: Path) -> None:
     """The encoder's weights, the remembered images, some test images' embeddings; the first rank writes them."""
-    some = embed_evenly(learner.encoder, stream.probe_parts, viewer, _MOST_EMBEDDINGS) if stream.probe_parts else None
+    some = embed_evenly(learner.product, stream.probe_parts, viewer, _MOST_EMBEDDINGS) if stream.probe_parts else None
     if not ranks.is_first():
         return
-    weights = {name: tensor.contiguous().cpu() for name, tensor in learner.encoder.state_dict().items()}
+    weights = {name: tensor.contiguous().cpu() for name, tensor in learner.product.state_dict().items()}
     save_file(weights, folder / ENCODER)
     if len(learner.memory):
         learner.memory.write(folder / MEMORY)

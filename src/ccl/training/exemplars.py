@@ -65,7 +65,7 @@ def remember(
     is_estimated = selection.asks_clusters and num_clusters is None
     plain = torch.zeros(0)
     if is_estimated or not is_random:
-        plain = extract(learner.encoder, source, viewer, selection.batch_size, "embeddings")  # (N, D)
+        plain = extract(learner.product, source, viewer, selection.batch_size, "embeddings")  # (N, D)
     number = num_clusters if selection.asks_clusters and num_clusters else 0
     # K-Means on one rank: another processor may round otherwise, and all must remember the same images.
     if is_estimated:
@@ -74,7 +74,7 @@ def remember(
         clusters, scores = torch.full((len(source),), -1), torch.full((len(source),), float("nan"))
     else:
         clusters = ranks.from_first(partial(group, plain, number, selection.seed, step))  # (N,)
-        scores = _scores(learner.encoder, source, viewer, step, plain, selection)  # (N,)
+        scores = _scores(learner.product, source, viewer, step, plain, selection)  # (N,)
     if budget is not None:
         kept = _within_budget(budget, memory.room(budget), source, clusters, scores, selection.seed, step)
     elif is_random:

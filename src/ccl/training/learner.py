@@ -10,7 +10,7 @@ from ccl.composition import Composition, Pooled
 from ccl.encoders import Embedded, Encoder
 from ccl.encoders.split_batch_norm import placed
 from ccl.memory import RehearsalMemory
-from ccl.part import BatchContext, Objective, Part, Retention
+from ccl.part import BatchContext, Objective, Part, Retention, WeightRule
 from ccl.training.precision import LossScaler
 from ccl.views import ViewBatch
 
@@ -52,6 +52,12 @@ class Learner(nn.Module):
     def _acting(self) -> list[Part]:
         return [self.objective, *self.parts.values()]
 
+    @property
+    def product(self) -> Encoder:
+        """What is selected with, probed and exported: the student, or what a weight rule makes of it."""
+        rules = [part for part in self.parts.values() if isinstance(part, WeightRule)]
+        return rules[0].product(self.encoder) if rules else self.encoder
+
     def trained_parameters(self) -> dict[str, nn.Parameter]:
         """All that an optimizer moves: of the encoder first, then of the parts that own some."""
         return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
@@ -79,13 +85,15 @@ class Learner(nn.Module):
         wanted = {part.plain_images for part in retention}
         return "batch" if "batch" in wanted else "old" if "old" in wanted else "none"
 
-    def losses(self, batch: ViewBatch, moment: tuple[int, int]) -> tuple[dict[str, Tensor], BatchContext]:
+    def losses(
+        self, batch: ViewBatch, moment: tuple[int, int], done: float = 0.0
+    ) -> tuple[dict[str, Tensor], BatchContext]:
         """Each term's loss by its name, unweighted, and what `after_update` needs; moment is (step, epoch)."""
         batch = self.composition.mix(batch, self.num_new, moment)
         is_old = batch.positions >= self.num_new  # (N,)
         student, plain, student_plain = self._embed(batch, is_old)
         contrast = self.objective.contrast(student, batch, moment)
-        context = BatchContext(batch, is_old, self.has_past, moment, student, contrast, plain, student_plain)
+        context = BatchContext(batch, is_old, self.has_past, moment, done, student, contrast, plain, student_plain)
         losses = {CONTRAST: contrast.loss}
         for name, part in self.parts.items():
             loss = part.loss(context) if self.has_past and isinstance(part, Retention) else None

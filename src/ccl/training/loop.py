@@ -116,6 +116,6 @@ def _learn_epoch(
         share = at.batch / len(batches)
         for group in optimizer.param_groups:
             group["lr"] = plan.learning_rate_at(at.epoch, share)
-        values = update(learner, batch, optimizer, here)
+        values = update(learner, batch, optimizer, here, done=(at.epoch + share) / plan.epochs)
         observer.updated(*here, values, ranks.size() * len(batch.ids), share)
         save(at, "update")

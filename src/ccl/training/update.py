@@ -16,10 +16,13 @@ class NotFiniteError(ArithmeticError):
 
 
 def update(
-    learner: Learner, batch: ViewBatch, optimizer: torch.optim.Optimizer, moment: tuple[int, int]
+    learner: Learner, batch: ViewBatch, optimizer: torch.optim.Optimizer, moment: tuple[int, int], done: float = 0.0
 ) -> dict[str, float]:
-    """Learn from one batch, this rank's share of it; each term's loss by its name. Moment is (step, epoch)."""
-    losses, context = learner.losses(batch, moment)  # L_contrast, L_ESQ, L_kd
+    """Learn from one batch, this rank's share of it; each term's loss by its name.
+
+    Moment is (step, epoch), `done` the share of the step's updates that are made with this one.
+    """
+    losses, context = learner.losses(batch, moment, done)  # L_contrast, L_ESQ, L_kd
     total = learner.total(losses)
     values = _finite(losses, moment, batch.ids)
     optimizer.zero_grad(set_to_none=True)
