@@ -71,6 +71,39 @@ OBJECTIVES: dict[str, PartRow] = {
         gives=frozenset({NEGATIVES}),
         distance="info_nce",
     ),
+    "byol": PartRow(
+        home="objectives.byol:BYOL",
+        title="BYOL",
+        about="a predictor turns each view into what a slow copy makes of the other",
+        source="Grill et al., NeurIPS 2020",
+        defaults={"encoder": {"head": "mlp_bn"}},
+        distance="cosine",
+    ),
+    "simsiam": PartRow(
+        home="objectives.simsiam:SimSiam",
+        title="SimSiam",
+        about="a predictor turns each view into the other, which stands still",
+        source="Chen and He, CVPR 2021",
+        defaults={"encoder": {"head": "simsiam"}},
+        distance="cosine",
+    ),
+    "barlow_twins": PartRow(
+        home="objectives.barlow_twins:BarlowTwins",
+        title="Barlow Twins",
+        short="Barlow",
+        about="dimensions agree over the views and are uncorrelated with each other",
+        source="Zbontar et al., ICML 2021",
+        defaults={"encoder": {"head": "mlp_bn", "head_layers": 3}},
+        distance="barlow",
+    ),
+    "vicreg": PartRow(
+        home="objectives.vicreg:VICReg",
+        title="VICReg",
+        about="views agree, dimensions vary over the batch and not together",
+        source="Bardes et al., ICLR 2022",
+        defaults={"encoder": {"head": "mlp_bn", "head_layers": 3}},
+        distance="mse",
+    ),
 }
 
 RETENTION: dict[str, PartRow] = {

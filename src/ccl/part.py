@@ -41,6 +41,8 @@ class BatchContext:
 class Part(nn.Module):
     """Whatever acts beside the encoder; a subclass overrides the hooks it needs."""
 
+    constant_rate: tuple[str, ...] = ()  # names of its modules that learn at the full rate, whatever the schedule
+
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         """A step begins; `ids` are the images of D_t and of the rehearsal memory."""
 

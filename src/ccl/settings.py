@@ -80,7 +80,10 @@ class EncoderSettings(Section):
     backbone: str = "resnet18"
     stem: Literal["cifar", "imagenet"] = "cifar"
     width: Count | None = None  # None: the published one
-    head: Literal["mlp", "linear"] = "mlp"
+    # mlp: no batch norm; mlp_bn: in hidden layers; simsiam: on the output too; linear: one layer, whatever head_layers
+    head: Literal["mlp", "linear", "mlp_bn", "simsiam"] = "mlp"
+    head_width: Count | None = None  # of hidden layers; None: as wide as the features
+    head_layers: Count = 2  # linear ones, the last included
     dim: Count = 128
     batch_norm_groups: Count = 8
 
@@ -112,6 +115,7 @@ class MoCoSettings(Section):
     key_momentum: Share = 0.99
     reset_key_encoder: bool = False  # authors' code: true
     mask_same_image: bool = False
+    symmetric: bool = False  # MoCoV2+: both views are queries, each against a queue of the other's keys
 
 
 class InsDiscSettings(Section):
@@ -120,6 +124,36 @@ class InsDiscSettings(Section):
     num_noise: Count | None = None  # None: the exact softmax over the bank; InsDisc on ImageNet: 4096
     bank_momentum: Share = 0.5
     proximal: Weight = 0.0
+
+
+class BYOLSettings(Section):
+    """BYOL."""
+
+    predictor_width: Count = 1024  # of the hidden layer; BYOL: 4096
+    momentum: Share = 0.99  # of the target in a step's first update
+    final_momentum: Share = 1.0  # and in its last, by a cosine
+
+
+class SimSiamSettings(Section):
+    """SimSiam."""
+
+    predictor_width: Count | None = None  # of the hidden layer; None: a quarter of encoder.dim, as in SimSiam
+
+
+class BarlowTwinsSettings(Section):
+    """Barlow Twins."""
+
+    off_diagonal: Weight = 5e-3  # the weight of correlations between dimensions
+    scale: Positive = 0.1
+
+
+class VICRegSettings(Section):
+    """VICReg."""
+
+    # The published 25, 25 and 1 in the same proportion: plain SGD then learns at the rates that suit the others.
+    invariance: Weight = 1.0
+    variance: Weight = 1.0
+    covariance: Weight = 0.04
 
 
 class MemorySettings(Section):
@@ -231,6 +265,10 @@ class Settings(Section):
     optimizer: OptimizerSettings = OptimizerSettings()
     moco_v2: MoCoSettings = MoCoSettings()
     insdisc: InsDiscSettings = InsDiscSettings()
+    byol: BYOLSettings = BYOLSettings()
+    simsiam: SimSiamSettings = SimSiamSettings()
+    barlow_twins: BarlowTwinsSettings = BarlowTwinsSettings()
+    vicreg: VICRegSettings = VICRegSettings()
     memory: MemorySettings = MemorySettings()
     distillation: DistillationSettings = DistillationSettings()
     extra_sample_queue: QueueSettings = QueueSettings()

@@ -2,7 +2,7 @@
 
 from ccl.catalogue import BACKBONES
 from ccl.encoders.convnet import ConvNet
-from ccl.encoders.encoder import Embedded, Encoder, make_backbone, make_encoder
+from ccl.encoders.encoder import Embedded, Encoder, make_backbone, make_encoder, make_head
 from ccl.encoders.momentum_encoder import MomentumEncoder
 from ccl.encoders.resnet import ResNet
 from ccl.encoders.split_batch_norm import SplitBatchNorm, split_batch_norm
@@ -17,5 +17,6 @@ __all__ = [
     "SplitBatchNorm",
     "make_backbone",
     "make_encoder",
+    "make_head",
     "split_batch_norm",
 ]

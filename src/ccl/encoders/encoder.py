@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, cast
 
 import torch
@@ -26,13 +27,25 @@ def make_backbone(name: str, stem: str = "cifar", width: int | None = None) -> n
     return cast(nn.Module, BACKBONES[name].make({"stem": stem} | ({} if width is None else {"width": width})))
 
 
-def make_head(kind: str, num_features: int, dim: int) -> nn.Module:
-    """ "mlp" as in MoCo v2 (hidden layer as wide as the features, no batch norm), or "linear" as in MoCo v1."""
+def make_head(kind: str, num_features: int, dim: int, width: int | None = None, num_layers: int = 2) -> nn.Module:
+    """What turns features (N, F) into projections (N, dim); hidden layers are `width` wide, None: as the features.
+
+    "linear" is one layer, as in MoCo v1; "mlp" has no batch norm, as in MoCo v2; "mlp_bn" has it in every hidden layer,
+    as BYOL, Barlow Twins and VICReg do; "simsiam" has it on the output too, there without scale and shift.
+    """
     if kind == "linear":
         return nn.Linear(num_features, dim)
-    if kind == "mlp":
-        return nn.Sequential(nn.Linear(num_features, num_features), nn.ReLU(inplace=True), nn.Linear(num_features, dim))
-    raise ValueError(f"head must be 'mlp' or 'linear', not {kind!r}")
+    if kind not in ("mlp", "mlp_bn", "simsiam"):
+        raise ValueError(f"head must be 'mlp', 'linear', 'mlp_bn' or 'simsiam', not {kind!r}")
+    has_norm = kind != "mlp"
+    widths = [num_features, *[width or num_features] * (num_layers - 1), dim]
+    layers: list[nn.Module] = []
+    for number, (wide_in, wide_out) in enumerate(pairwise(widths), start=1):
+        is_last, is_normed = number == num_layers, has_norm if number < num_layers else kind == "simsiam"
+        layers.append(nn.Linear(wide_in, wide_out, bias=not is_normed))  # batch norm would subtract a bias again
+        layers += [nn.BatchNorm1d(wide_out, affine=not is_last)] if is_normed else []
+        layers += [] if is_last else [nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers)
 
 
 @dataclass(frozen=True)
@@ -54,12 +67,19 @@ class Embedded:
 class Encoder(nn.Module):
     """Images to unit-norm embeddings through backbone and head; `features` stops before the head."""
 
-    def __init__(self, backbone: nn.Module, dim: int = 128, head: str = "mlp") -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        dim: int = 128,
+        head: str = "mlp",
+        head_width: int | None = None,
+        head_layers: int = 2,
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.num_features: int = cast(Backbone, backbone).num_features
         self.dim = dim
-        self.head = make_head(head, self.num_features, dim)
+        self.head = make_head(head, self.num_features, dim, head_width, head_layers)
         self.dtype = torch.float32  # of the arithmetic; parameters, features and embeddings are float32 always
         self.channels_last = False
 
@@ -102,9 +122,12 @@ def make_encoder(
     width: int | None = None,
     dim: int = 128,
     head: str = "mlp",
+    head_width: int | None = None,
+    head_layers: int = 2,
     batch_norm_groups: int = 1,
     seed: int = 0,
 ) -> Encoder:
     """A freshly initialised encoder, a pure function of its arguments."""
     with seeded(seed, "encoder"):
-        return split_batch_norm(Encoder(make_backbone(backbone, stem, width), dim, head), batch_norm_groups)
+        encoder = Encoder(make_backbone(backbone, stem, width), dim, head, head_width, head_layers)
+        return split_batch_norm(encoder, batch_norm_groups)

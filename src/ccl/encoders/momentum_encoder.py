@@ -32,11 +32,12 @@ class MomentumEncoder(nn.Module):
         return self
 
     @torch.no_grad()
-    def follow(self, source: nn.Module) -> None:
-        """Move a share 1 − momentum of the way to the source; counters are copied."""
+    def follow(self, source: nn.Module, momentum: float | None = None) -> None:
+        """Move a share 1 − momentum of the way to the source, None: its own momentum; counters are copied."""
+        momentum = self.momentum if momentum is None else momentum
         for mine, theirs in _pairs(self.copy, source):
             if mine.is_floating_point():
-                mine.mul_(self.momentum).add_(theirs, alpha=1.0 - self.momentum)
+                mine.mul_(momentum).add_(theirs, alpha=1.0 - momentum)
             else:
                 mine.copy_(theirs)
 

@@ -13,7 +13,11 @@ from ccl.views import ViewBatch
 
 
 class MoCoV2(Objective):
-    """Paper: §MoCoV2. The key encoder and the queue carry over from step to step."""
+    """Paper: §MoCoV2. The key encoder and the queue carry over from step to step.
+
+    `symmetric` is MoCoV2+ (solo-learn): both views are queries, each against its key and the other view's past keys,
+    and the loss is the mean of both.
+    """
 
     num_student_views = 1
 
@@ -27,6 +31,7 @@ class MoCoV2(Objective):
         seed: int = 0,
         reset_key_encoder: bool = False,
         mask_same_image: bool = False,
+        symmetric: bool = False,
     ) -> None:
         super().__init__()
         self.temperature = temperature
@@ -34,7 +39,12 @@ class MoCoV2(Objective):
         self.reset_key_encoder = reset_key_encoder
         self.mask_same_image = mask_same_image
         self.key_encoder = MomentumEncoder(encoder, key_momentum, batch_statistics=True)
-        self.queue = FeatureQueue(queue_size, encoder.dim, seed)
+        self.queue = FeatureQueue(queue_size, encoder.dim, seed)  # keys of the second view
+        self.symmetric = symmetric
+        if symmetric:
+            self.num_student_views = 2
+            # Two queues, as MoCoV2+ has: each then reaches as far back as the one of MoCo v2 does.
+            self.first_view_queue = FeatureQueue(queue_size, encoder.dim, seed + 2)  # and another random start
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         # Differs: the authors' code restarts the key encoder at every step; `reset_key_encoder` does that.
@@ -43,18 +53,29 @@ class MoCoV2(Objective):
 
     def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
         query = student[0].unit  # (N, D)
-        keys = self._embed_keys(batch, moment)  # (N, D)
-        ignore = self.queue.same_image(batch.ids) if self.mask_same_image else None  # (N, K)
-        loss = info_nce(query, keys, self.queue.vectors, self.temperature, ignore)
-        return Contrast(loss, query, ((query, keys),), keys)
+        keys = self._embed_keys(batch, 1, moment)  # (N, D)
+        loss = self._loss(query, keys, self.queue, batch)
+        if not self.symmetric:
+            return Contrast(loss, query, ((query, keys),), keys)
+        other_query, other_keys = student[1].unit, self._embed_keys(batch, 0, moment)  # (N, D), (N, D)
+        other_loss = self._loss(other_query, other_keys, self.first_view_queue, batch)
+        return Contrast((loss + other_loss) / 2.0, query, ((query, keys), (other_query, other_keys)), keys)
 
-    def _embed_keys(self, batch: ViewBatch, moment: tuple[int, int]) -> Tensor:
-        """Keys of the second view, shuffled across the groups of a split batch norm, and so across ranks, and back."""
-        views = ranks.gather(batch.views[1])  # (N of all ranks, 3, S, S)
+    def _loss(self, query: Tensor, keys: Tensor, queue: FeatureQueue, batch: ViewBatch) -> Tensor:
+        ignore = queue.same_image(batch.ids) if self.mask_same_image else None  # (N, K)
+        return info_nce(query, keys, queue.vectors, self.temperature, ignore)
+
+    def _embed_keys(self, batch: ViewBatch, view: int, moment: tuple[int, int]) -> Tensor:
+        """Keys of a view, shuffled across the groups of a split batch norm, and so across ranks, and back."""
+        views = ranks.gather(batch.views[view])  # (N of all ranks, 3, S, S)
         order = permutation(ranks.gather(batch.ids), self.seed, "shuffle keys", *moment).to(views.device)
         shuffled: Tensor = ranks.gather(self.key_encoder(views[ranks.share(order)]))
         return ranks.share(shuffled[torch.argsort(order)])  # (N, D)
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         self.key_encoder.follow(encoder)
-        self.queue.push(ranks.gather(context.contrast.keys), ranks.gather(context.batch.ids))
+        ids = ranks.gather(context.batch.ids)
+        self.queue.push(ranks.gather(context.contrast.keys), ids)
+        if self.symmetric:
+            _, (_, other_keys) = context.contrast.pairs
+            self.first_view_queue.push(ranks.gather(other_keys), ids)

@@ -129,6 +129,8 @@ def build_encoder(settings: Settings, device: torch.device) -> Encoder:
         width=options.width,
         dim=options.dim,
         head=options.head,
+        head_width=options.head_width,
+        head_layers=options.head_layers,
         batch_norm_groups=_groups_of_this_rank(settings),
         seed=settings.seed,
     )

@@ -114,8 +114,7 @@ def _learn_epoch(
     ):
         at.batch += 1
         share = at.batch / len(batches)
-        for group in optimizer.param_groups:
-            group["lr"] = plan.learning_rate_at(at.epoch, share)
+        plan.set_rate(optimizer, at.epoch, share)
         values = update(learner, batch, optimizer, here, done=(at.epoch + share) / plan.epochs)
         observer.updated(*here, values, ranks.size() * len(batch.ids), share)
         save(at, "update")

@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from ccl.part import Part
 from ccl.training.lars import LARS
+
+CONSTANT_RATE = "constant_rate"  # of a group of parameters: whether its rate leaves the schedule alone
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,26 @@ class Plan:
             return LARS(groups, rate, momentum=self.momentum, weight_decay=decay, trust=self.trust)
         return torch.optim.SGD(groups, rate, momentum=self.momentum, weight_decay=decay)
 
-    def _parameter_groups(self, learner: nn.Module) -> list[dict[str, object]]:
-        """One group in the learner's order, or two where biases and norms, which have one dimension, don't decay."""
-        trained = [parameter for parameter in learner.parameters() if parameter.requires_grad]
-        if self.decay_norms:
-            return [{"params": trained}]
-        flat = [parameter for parameter in trained if parameter.ndim < 2]
-        others = [parameter for parameter in trained if parameter.ndim >= 2]
-        return [{"params": others}, {"params": flat, "weight_decay": 0.0}]
+    def _parameter_groups(self, learner: nn.Module) -> list[dict[str, Any]]:
+        """One group in the learner's order; biases and norms that don't decay, and parts at a constant rate, have own.
+
+        These are the parameters of one dimension, and those that `Part.constant_rate` names.
+        """
+        constant = {parameter for part in learner.modules() for parameter in _at_constant_rate(part)}
+        groups: dict[tuple[bool, bool], dict[str, Any]] = {}  # by: is at a constant rate, doesn't decay
+        for parameter in learner.parameters():
+            if parameter.requires_grad:
+                kind = (parameter in constant, parameter.ndim < 2 and not self.decay_norms)
+                groups.setdefault(kind, {"params": [], CONSTANT_RATE: kind[0]})["params"].append(parameter)
+        for (_, is_exempt), group in groups.items():
+            group |= {"weight_decay": 0.0} if is_exempt else {}
+        return [groups[kind] for kind in sorted(groups)]
+
+    def set_rate(self, optimizer: torch.optim.Optimizer, epoch: int, share: float = 1.0) -> None:
+        """Give each group of parameters its rate of the update with which `share` of an epoch is done."""
+        rate = self.learning_rate_at(epoch, share)
+        for group in optimizer.param_groups:
+            group["lr"] = self.learning_rate if group[CONSTANT_RATE] else rate
 
     def learning_rate_at(self, epoch: int, share: float = 1.0) -> float:
         """The rate of the update with which `share` of an epoch, counted from 0, is done.
@@ -62,3 +77,8 @@ class Plan:
             return self.learning_rate
         done = (epoch - self.warmup_epochs) / (self.epochs - self.warmup_epochs)
         return self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def _at_constant_rate(module: nn.Module) -> list[nn.Parameter]:
+    names = module.constant_rate if isinstance(module, Part) else ()
+    return [parameter for name in names for parameter in module.get_submodule(name).parameters()]

@@ -35,9 +35,9 @@ def unit_rows(rows: Tensor) -> Embedded:
     return Embedded(rows[:, :0], rows, rows)
 
 
-def seen_with(contrast: Contrast, seen: ViewBatch) -> BatchContext:
+def seen_with(contrast: Contrast, seen: ViewBatch, done: float = 0.0) -> BatchContext:
     nothing = seen.views[0][:0]
-    return BatchContext(seen, seen.ids < 0, False, (0, 0), (), contrast, nothing, unit_rows(torch.zeros(0, 8)))
+    return BatchContext(seen, seen.ids < 0, False, (0, 0), done, (), contrast, nothing, unit_rows(torch.zeros(0, 8)))
 
 
 # --- MoCo v2

@@ -1,0 +1,44 @@
+"""BYOL: a predictor turns each view into what a slow copy of the encoder makes of the other view."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from ccl.encoders import Embedded, Encoder, MomentumEncoder, make_head
+from ccl.losses import cosine_distance
+from ccl.part import BatchContext, Contrast, Objective
+from ccl.views import ViewBatch
+
+
+class BYOL(Objective):
+    """No negatives (Grill et al., NeurIPS 2020). The target's momentum rises by a cosine in every step anew.
+
+    Target and predictor carry over from step to step.
+    """
+
+    def __init__(
+        self, encoder: Encoder, *, predictor_width: int, momentum: float = 0.99, final_momentum: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.final_momentum = final_momentum
+        self.target = MomentumEncoder(encoder, momentum, batch_statistics=True)
+        self.predictor = make_head("mlp_bn", encoder.dim, encoder.dim, predictor_width)
+
+    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+        # Differs: published code normalises each view by its own statistics; here, as in the student's one forward,
+        # both views of a batch have theirs in common.
+        guesses = self.predictor(torch.cat([view.projection for view in student])).chunk(2)  # (N, D) each
+        targets = self.target.embed(torch.cat(batch.views[:2])).unit.chunk(2)[::-1]  # (N, D): of the other view
+        # BYOL: eq. 2, and once more with the views swapped.
+        loss = cosine_distance(guesses[0], targets[0]) + cosine_distance(guesses[1], targets[1])
+        pairs = tuple((F.normalize(guess, dim=1), target) for guess, target in zip(guesses, targets, strict=True))
+        return Contrast(loss, student[0].unit, pairs, student[1].unit.detach())
+
+    def after_update(self, encoder: Encoder, context: BatchContext) -> None:
+        self.target.follow(encoder, self.momentum_at(context.done))
+
+    def momentum_at(self, done: float) -> float:
+        """The target's momentum when this share of the step's updates is made: τ = 1 − (1 − τ₀)(cos πk/K + 1)/2."""
+        first, last = self.target.momentum, self.final_momentum
+        return last - (last - first) * (math.cos(math.pi * done) + 1.0) / 2.0
