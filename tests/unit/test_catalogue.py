@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from ccl import catalogue
 from ccl.catalogue import (
     BACKBONES,
     COMPOSITIONS,
@@ -84,12 +83,36 @@ def test_what_makes_no_sense_is_refused_in_one_line(assignments: list[str], line
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_an_objective_without_negatives_has_no_extra_sample_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = replace(OBJECTIVES["simclr"], gives=frozenset())
-    monkeypatch.setitem(catalogue.OBJECTIVES, "simclr", silent)
-    with pytest.raises(UserError, match=r"extra_sample_queue needs negatives, and objective simclr has none; set "):
-        load_settings("demo", ["strategy=ccl", "objective=simclr"])
-    load_settings("demo", ["strategy=ccl", "objective=simclr", "weights.extra_sample_queue=0"])
+WITHOUT_NEGATIVES = ("byol", "simsiam", "barlow_twins", "vicreg")
+
+
+@pytest.mark.parametrize("name", WITHOUT_NEGATIVES)
+def test_an_objective_without_negatives_has_no_extra_sample_queue(name: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_settings("demo", ["strategy=ccl", f"objective={name}"])
+    advice = "set weights.extra_sample_queue=0, or objective=moco_v2"
+    assert str(caught.value).endswith(f"extra_sample_queue needs negatives, and objective {name} has none; {advice}")
+    load_settings("demo", ["strategy=ccl", f"objective={name}", "weights.extra_sample_queue=0"])
+
+
+@pytest.mark.parametrize("name", WITHOUT_NEGATIVES)
+def test_an_objective_without_negatives_brings_a_head_with_batch_norm(name: str) -> None:
+    encoder = load_settings("demo", ["strategy=finetuning", f"objective={name}"]).encoder
+    assert encoder.head == ("simsiam" if name == "simsiam" else "mlp_bn")
+    assert encoder.head_layers == (3 if name in ("barlow_twins", "vicreg") else 2)
+    asked = load_settings("demo", ["strategy=finetuning", f"objective={name}", "encoder.head=linear"]).encoder
+    assert asked.head == "linear"
+    assert load_settings("demo", ["objective=simclr"]).encoder.head == "mlp"
+
+
+def test_every_objective_says_how_far_embeddings_are_apart() -> None:
+    distances = {name: row.distance for name, row in OBJECTIVES.items()}
+    assert distances == {
+        **dict.fromkeys(("moco_v2", "simclr", "insdisc"), "info_nce"),
+        **dict.fromkeys(("byol", "simsiam"), "cosine"),
+        "barlow_twins": "barlow",
+        "vicreg": "mse",
+    }
 
 
 def test_a_method_is_its_strategy_s_row_with_what_the_settings_change() -> None:

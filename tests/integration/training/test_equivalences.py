@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny import learn, same, tiny_settings
+from tiny import COMBINATIONS, FAST, SLOW, learn, same, tiny_settings
 
 from ccl.catalogue import OBJECTIVES
 from ccl.strategies import STRATEGIES
@@ -40,7 +40,9 @@ def test_simple_rehearsal_without_room_is_finetuning(objective: str) -> None:
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_with_one_step_all_strategies_agree(objective: str) -> None:
     one_step = ("dataset=symbols", "steps=1", f"objective={objective}")
-    encoders = [learn(tiny_settings(*one_step, f"strategy={name}"))[0].encoder.state_dict() for name in STRATEGIES]
+    names = [strategy for strategy, other in [*FAST, *SLOW] if other == objective]
+    encoders = [learn(tiny_settings(*one_step, f"strategy={name}"))[0].encoder.state_dict() for name in names]
+    assert len(encoders) > 4
     assert all(same(encoders[0], other) for other in encoders[1:])
 
 
@@ -65,8 +67,7 @@ def test_a_run_is_a_pure_function_of_its_settings() -> None:
     assert not same(first.encoder.state_dict(), other.encoder.state_dict())
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "objective"), COMBINATIONS)
 def test_every_strategy_learns_with_every_objective(strategy: str, objective: str) -> None:
     learner, watch = learn(tiny_settings(f"strategy={strategy}", f"objective={objective}", "epochs=1"))
     row = STRATEGIES[strategy]

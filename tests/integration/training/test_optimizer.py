@@ -122,3 +122,41 @@ def test_a_stream_is_learned_with_it(kind: str) -> None:
     _, watcher = learn(settings)
     assert all(math.isfinite(value) for losses in watcher.losses for value in losses.values())
     assert watcher.rates[1::2] == pytest.approx([0.01, 0.01])
+
+
+def test_simsiam_s_predictor_keeps_its_rate_while_the_encoder_s_falls() -> None:
+    settings = tiny_settings("strategy=finetuning", "objective=simsiam", "epochs=4", "optimizer.learning_rate=0.5")
+    learner, options = build_learner(settings, CPU), build_plan(settings)
+    optimizer = options.make_optimizer(learner, None)
+    options.set_rate(optimizer, epoch=2)
+    of_encoder, of_predictor = optimizer.param_groups
+    assert [id(p) for p in of_encoder["params"]] == [id(p) for p in learner.encoder.parameters()]
+    assert [id(p) for p in of_predictor["params"]] == [id(p) for p in learner.objective.parameters()]
+    assert (of_encoder["lr"], of_predictor["lr"]) == (pytest.approx(0.25), 0.5)
+    for parameter in learner.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = {name: value.detach().clone() for name, value in learner.named_parameters()}
+    optimizer.step()
+    for name, value in learner.named_parameters():
+        rate = 0.5 if name.startswith("objective.predictor.") else 0.25
+        torch.testing.assert_close(value.detach(), before[name] - rate * (1 + 5e-4 * before[name]))
+
+
+def test_constant_rates_and_norms_that_do_not_decay_go_together() -> None:
+    settings = tiny_settings("strategy=finetuning", "objective=simsiam", "optimizer.decay_norms=false")
+    learner = build_learner(settings, CPU)
+    groups = build_plan(settings).make_optimizer(learner, None).param_groups
+    kinds = [(group["constant_rate"], group["weight_decay"], {p.ndim < 2 for p in group["params"]}) for group in groups]
+    assert kinds == [(False, 5e-4, {False}), (False, 0.0, {True}), (True, 5e-4, {False}), (True, 0.0, {True})]
+    assert sum(len(group["params"]) for group in groups) == len(list(learner.parameters()))
+
+
+@pytest.mark.parametrize("objective", ["byol", "simsiam"])
+def test_a_predictor_learns(objective: str) -> None:
+    settings = tiny_settings("strategy=finetuning", f"objective={objective}")
+    before = build_learner(settings, CPU).state_dict()
+    learner, _ = learn(settings)
+    names = [name for name, value in before.items() if name.startswith("objective.predictor.") and value.ndim > 1]
+    assert len(names) == 2
+    for name in names:
+        assert float((learner.state_dict()[name] - before[name]).norm()) > 1e-2 * float(before[name].norm())

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 from breaking import BrokenError, assert_same, break_after, quiet, run_broken
-from tiny import tiny_settings
+from tiny import COMBINATIONS, tiny_settings
 
-from ccl.catalogue import OBJECTIVES
 from ccl.errors import StoppedError, UserError
 from ccl.runs import run
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES
 from ccl.training import Learner
 from ccl.training import loop as loop_module
 from ccl.training.checkpoint import CheckpointStore
@@ -24,8 +22,7 @@ from ccl.training.checkpoint import CheckpointStore
 run_module = importlib.import_module("ccl.runs.run")
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "objective"), COMBINATIONS)
 def test_every_strategy_and_objective_resumes_bit_for_bit(strategy: str, objective: str, tmp_path: Path) -> None:
     frequent = f"checkpoint.minutes={random.Random(strategy + objective).choice([1e-9, 1.0])}"
     settings = tiny_settings(f"strategy={strategy}", f"objective={objective}", frequent)
@@ -88,10 +85,13 @@ def test_a_budget_and_an_estimate_come_to_the_same_after_a_break(options: tuple[
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
-def test_drawn_noise_is_the_same_after_a_break(tmp_path: Path) -> None:
-    noisy = ("strategy=ccl", "objective=insdisc", "insdisc.num_noise=16", "checkpoint.minutes=1e-9")
-    run(tiny_settings(*noisy), tmp_path / "whole", quiet())
-    run_broken(tiny_settings(*noisy), tmp_path / "broken", [9, 9, 9])
+@pytest.mark.parametrize(
+    "options", [("objective=insdisc", "insdisc.num_noise=16"), ("moco_v2.symmetric=true",)], ids=" ".join
+)
+def test_drawn_noise_and_a_second_queue_are_the_same_after_a_break(options: tuple[str, ...], tmp_path: Path) -> None:
+    settings = tiny_settings("strategy=ccl", *options, "checkpoint.minutes=1e-9")
+    run(settings, tmp_path / "whole", quiet())
+    run_broken(settings, tmp_path / "broken", [9, 9, 9])
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 

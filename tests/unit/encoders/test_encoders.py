@@ -4,11 +4,19 @@ import pytest
 import torch
 from torch import nn
 
-from ccl.encoders import BACKBONES, MomentumEncoder, ResNet, SplitBatchNorm, make_encoder, split_batch_norm
+from ccl.encoders import (
+    BACKBONES,
+    MomentumEncoder,
+    ResNet,
+    SplitBatchNorm,
+    make_encoder,
+    make_head,
+    split_batch_norm,
+)
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-@pytest.mark.parametrize("head", ["mlp", "linear"])
+@pytest.mark.parametrize("head", ["mlp", "linear", "mlp_bn", "simsiam"])
 def test_embeddings_have_unit_norm_and_features_their_size(backbone: str, head: str) -> None:
     encoder = make_encoder(backbone, width=8, dim=16, head=head)
     images = torch.randn(2, 3, 32, 32)
@@ -50,6 +58,51 @@ def test_initialisation_is_a_pure_function_of_the_seed() -> None:
     again, other = make_encoder("convnet", seed=3), make_encoder("convnet", seed=4)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     assert not torch.equal(next(iter(first.parameters())), next(iter(other.parameters())))
+
+
+# --- Heads
+
+
+def shapes(head: nn.Module) -> list[str]:
+    """Each layer by its kind, with what it holds."""
+    return [
+        f"{type(part).__name__} {' '.join(f'{name}{tuple(value.shape)}' for name, value in part.named_parameters())}"
+        for part in head.modules()
+        if not list(part.children())
+    ]
+
+
+def test_heads_have_the_layers_of_their_papers() -> None:
+    relu = "ReLU "
+    assert shapes(make_head("mlp", 5, 3)) == ["Linear weight(5, 5) bias(5,)", relu, "Linear weight(3, 5) bias(3,)"]
+    assert shapes(make_head("linear", 5, 3, 7, 4)) == ["Linear weight(3, 5) bias(3,)"]
+    hidden = ["Linear weight(7, 5)", "BatchNorm1d weight(7,) bias(7,)", relu]
+    assert shapes(make_head("mlp_bn", 5, 3, 7)) == [*hidden, "Linear weight(3, 7) bias(3,)"]
+    again = ["Linear weight(7, 7)", *hidden[1:]]
+    assert shapes(make_head("simsiam", 5, 3, 7, 3)) == [*hidden, *again, "Linear weight(3, 7)", "BatchNorm1d "]
+    with pytest.raises(ValueError, match="not 'mpl'"):
+        make_head("mpl", 5, 3)
+
+
+def test_the_plain_heads_are_the_same_network_as_ever() -> None:
+    torch.manual_seed(4)
+    expected = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3)).state_dict()
+    torch.manual_seed(4)
+    found = make_head("mlp", 6, 3).state_dict()
+    assert found.keys() == expected.keys()  # as checkpoints have them
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("kind", ["mlp_bn", "simsiam"])
+def test_batch_norm_of_a_head_is_split_too(kind: str) -> None:
+    options = {"width": 4, "dim": 6, "head": kind, "head_width": 5}
+    split = make_encoder("convnet", batch_norm_groups=3, **options).head.train()  # type: ignore[arg-type]
+    rows, found = torch.randn(12, split[0].in_features), torch.empty(12, 6)
+    for group in range(3):
+        found[group::3] = make_encoder("convnet", **options).head.train()(rows[group::3])  # type: ignore[arg-type]
+    torch.testing.assert_close(split(rows), found)
+    if kind == "simsiam":
+        torch.testing.assert_close(found[::3].mean(dim=0), torch.zeros(6), atol=1e-5, rtol=0)
 
 
 # --- Split batch norm

@@ -193,3 +193,20 @@ def test_vicreg_is_symmetric_and_its_covariance_is_not_moved_by_a_shift() -> Non
     only = (1.0, 0.0, 0.0)
     assert torch.allclose(vicreg(first, second, *only), vicreg(first @ turned, second @ turned, *only), rtol=1e-4)
     assert not torch.allclose(vicreg(first, second, *parts), vicreg(first @ turned, second @ turned, *parts), rtol=1e-2)
+
+
+# --- As lightly has them, where it is installed
+
+
+def test_losses_are_lightly_s() -> None:
+    lightly = pytest.importorskip("lightly.loss")
+    first = rows(2000, 4).float()
+    second = first + 0.7 * rows(2000, 4, seed=1).float()
+    expected = lightly.NegativeCosineSimilarity()(first, second)
+    assert float(cosine_distance(first, second)) / 2 - 1 == pytest.approx(float(expected), rel=1e-5)
+    # Some versions divide by N − 1 where batch norm divides by N.
+    expected = lightly.BarlowTwinsLoss(lambda_param=5e-3)(first, second)
+    assert float(barlow_twins(first, second, 5e-3, scale=1.0)) == pytest.approx(float(expected), rel=1e-2)
+    # It halves the sum of the two hinges, as the authors' code does.
+    expected = lightly.VICRegLoss(25.0, 25.0, 1.0)(0.5 * first, 0.5 * second)
+    assert float(vicreg(0.5 * first, 0.5 * second, 25.0, 12.5, 1.0)) == pytest.approx(float(expected), rel=1e-4)

@@ -110,6 +110,31 @@ def test_masking_leaves_out_the_image_s_own_keys() -> None:
     )
 
 
+def test_symmetric_moco_contrasts_each_view_against_the_other_s_queue() -> None:
+    encoder, seen = small().train(), batch()
+    objective = moco(encoder, symmetric=True)
+    assert (objective.num_student_views, moco(encoder).num_student_views) == (2, 1)
+    assert not torch.equal(objective.queue.vectors, objective.first_view_queue.vectors)
+    queries = [encoder(view) for view in seen.views]
+    keys = [small().train()(view) for view in seen.views]  # by a twin of the key encoder
+    contrast = objective.contrast(tuple(unit_rows(query) for query in queries), seen, (0, 0))
+    there = info_nce(queries[0], keys[1], objective.queue.vectors, 0.1)
+    back = info_nce(queries[1], keys[0], objective.first_view_queue.vectors, 0.1)
+    assert torch.allclose(contrast.loss, (there + back) / 2, atol=1e-5)
+    assert abs(float((there - back).detach())) > 1e-2  # or the mean would not show
+    assert [query is pair[0] for query, pair in zip(queries, contrast.pairs, strict=True)] == [True, True]
+    assert torch.allclose(contrast.pairs[1][1], keys[0], atol=1e-5)
+    objective.after_update(encoder, seen_with(contrast, seen))
+    assert torch.allclose(objective.queue.vectors[:8], keys[1], atol=1e-5)
+    assert torch.allclose(objective.first_view_queue.vectors[:8], keys[0], atol=1e-5)
+    assert objective.first_view_queue.ids[:8].tolist() == seen.ids.tolist()
+
+
+def test_moco_has_a_second_queue_only_where_it_is_symmetric() -> None:
+    extra = moco(small(), symmetric=True).state_dict().keys() - moco(small()).state_dict().keys()
+    assert extra == {f"first_view_queue.{name}" for name in ("vectors", "ids", "cursor")}
+
+
 # --- SimCLR
 
 
