@@ -151,9 +151,9 @@ class VICRegSettings(Section):
     """VICReg."""
 
     # The published 25, 25 and 1 in the same proportion: plain SGD then learns at the rates that suit the others.
-    invariance: Weight = 1.0
-    variance: Weight = 1.0
-    covariance: Weight = 0.04
+    invariance: Weight = 5.0
+    variance: Weight = 5.0
+    covariance: Weight = 0.2
 
 
 class MemorySettings(Section):

@@ -1,19 +1,25 @@
 """What the ranks of a test do: plain functions of a module of its own, which a new process can import by its name."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import pytest
+import tiny
 import torch
 from tiny import learn, tiny_settings
 from torch import Tensor
 
 from ccl import ranks
+from ccl.catalogue import NEGATIVES, OBJECTIVES
+from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
 from ccl.runs.build import Stream, build_learner, build_stream, build_viewer
 from ccl.strategies import STRATEGIES
+from ccl.training import loop
 from ccl.views import ViewBatch
 
 
@@ -80,6 +86,35 @@ def _refuse(words: str) -> str:
     raise UserError(words)
 
 
+@contextmanager
+def in_double_precision() -> Iterator[None]:
+    """All that learns, in float64. Batch norm over the few rows of a head amplifies float32's rounding in each update.
+
+    Images stay what they are; `float` means `double` for everything that an encoder or an update computes.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        features, build = Encoder.features, tiny.build_learner
+        patch.setattr(Encoder, "features", lambda self, images: _doubled(features)(self, images.double()))
+        patch.setattr(Encoder, "embed", _doubled(Encoder.embed))
+        patch.setattr(tiny, "build_learner", lambda *arguments: build(*arguments).double())
+        patch.setattr(loop, "update", _doubled(loop.update))
+        yield
+
+
+def _doubled(function: Callable[..., Any]) -> Callable[..., Any]:
+    def inner(*arguments: Any, **options: Any) -> Any:
+        usual = torch.get_default_dtype()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Tensor, "float", Tensor.double)
+            torch.set_default_dtype(torch.float64)
+            try:
+                return function(*arguments, **options)
+            finally:
+                torch.set_default_dtype(usual)
+
+    return inner
+
+
 def learn_all(combinations: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
     """Learn the tiny stream with each combination of settings; everything that must not depend on ranks."""
     found = []
@@ -88,7 +123,9 @@ def learn_all(combinations: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
         settings = tiny_settings(*assignments)
         kind = (STRATEGIES[settings.strategy].all_at_once, settings.memory.clusters)
         stream = streams.get(kind) or streams.setdefault(kind, build_stream(settings))
-        learner, watcher = learn(settings, stream=stream)
+        has_negatives = NEGATIVES in OBJECTIVES[settings.objective].gives
+        with nullcontext() if has_negatives else in_double_precision():
+            learner, watcher = learn(settings, stream=stream)
         about = {"losses": watcher.losses, "state": learner.state_dict()}
         found.append(about | {"files": learner.memory.files, "ids": learner.memory.ids})
     return found
