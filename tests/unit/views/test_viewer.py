@@ -188,3 +188,27 @@ def test_what_the_caller_got_wrong_is_named() -> None:
     for turns in ([], [torch.zeros(2)], [torch.zeros(3), torch.zeros(3)]):
         with pytest.raises(ValueError, match="turns"):
             Viewer(EVERYTHING, 0).batches(_source(4), [torch.arange(3)], turns=turns)
+
+
+@pytest.mark.parametrize("block", [1, 100_000, 300_000, 2**23])
+@pytest.mark.parametrize("form", ["arrays", "files"])
+def test_views_of_a_block_are_those_of_its_batches(
+    form: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = _source(23)
+    source = arrays if form == "arrays" else _files(arrays, tmp_path)
+    viewer, sizes, is_plain = Viewer(EVERYTHING, 4), [5, 4, 7, 0, 6, 1], torch.arange(23) % 3 == 0
+    batches = torch.randperm(23, generator=torch.Generator().manual_seed(1)).split(sizes)
+    turns = [positions % 2 for positions in batches]
+    alone = [
+        next(viewer.batches(source, [rows], moment=(1, 2), num_views=2, plain=is_plain, turns=[turn]))
+        for rows, turn in zip(batches, turns, strict=True)
+    ]
+    monkeypatch.setattr("ccl.views.viewer._BLOCK_BYTES", block)
+    monkeypatch.setattr("ccl.views.viewer._WORKER_BLOCK_BYTES", block)
+    found = list(viewer.batches(source, batches, moment=(1, 2), num_views=2, plain=is_plain, turns=turns))
+    assert [len(batch.ids) for batch in found] == sizes
+    for mine, theirs in zip(found, alone, strict=True):
+        for name in ("positions", "ids", "plain"):
+            assert torch.equal(getattr(mine, name), getattr(theirs, name))
+        assert all(torch.equal(one, other) for one, other in zip(mine.views, theirs.views, strict=True))
