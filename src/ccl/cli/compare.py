@@ -44,7 +44,7 @@ def compare(
         assignments = [*assignments, f"data.root={data_root}"]
     if download:
         assignments = [*assignments, "data.download=true"]
-    cells = _cells(preset, strategies, objectives, steps, seeds, vary, assignments)
+    cells = make_grid(preset, strategies, objectives, steps, seeds, vary, assignments)
 
     from rich.console import Console
 
@@ -52,20 +52,20 @@ def compare(
         raise typer.Exit(1)
 
 
-def _cells(
+def make_grid(
     preset: str,
     strategies: str,
-    objectives: str | None,
-    steps: str | None,
-    seeds: str,
-    vary: list[str],
-    assignments: list[str],
+    objectives: str | None = None,
+    steps: str | None = None,
+    seeds: str = "0",
+    vary: "Sequence[str]" = (),
+    assignments: "Sequence[str]" = (),
 ) -> "list[Cell]":
     """The grid that the words on the command line describe."""
     from ccl.cli.lists import assignment_lists, names, numbers
     from ccl.loading import load_settings
 
-    wanted, columns, varied = names(strategies, "--strategies"), numbers(seeds, "--seeds"), assignment_lists(vary)
+    wanted, columns, varied = names(strategies, "--strategies"), numbers(seeds, "--seeds"), assignment_lists([*vary])
     for name in wanted:  # a typo is reported at once; the cells are made after torch, which takes seconds
         load_settings(preset, [*assignments, f"strategy={name}"])
 

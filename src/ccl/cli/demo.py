@@ -11,32 +11,24 @@ def demo(
         "finetuning,simple_rehearsal,ccl,upper_bound", "--strategies", help="Which ones, joined by commas."
     ),
     seed: int = typer.Option(0, "--seed", min=0, help="Class order, initialisation and all draws."),
+    jobs: int | None = typer.Option(None, "--jobs", "-j", min=1, help="Runs at once; else one per core."),
     assignments: list[str] = typer.Option(
         [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
     ),
 ) -> None:
     """Watch every strategy learn a stream of embedded images: five kinds of pictures, one after the other.
 
-    Needs no download and a few minutes; ends with a table and a page to look at. Stopped, the same command resumes.
+    Needs no download and a few minutes: a strategy per core at a time, each with its row of the table when it is done,
+    and a page to look at in the end. Stopped, the same command resumes.
 
     Example: ccl demo --strategies finetuning,ccl --out demo-run
     """
-    from ccl.loading import load_settings
+    from ccl.cli.compare import make_grid, run_and_report
 
-    names = [name.strip() for name in strategies.split(",") if name.strip()]
-    runs = {
-        name: load_settings("demo", [*assignments, f"strategy={name}", f"seed={seed}"]) for name in dict.fromkeys(names)
-    }
+    cells = make_grid("demo", strategies, seeds=str(seed), assignments=assignments)
 
-    from ccl.report.page import write_page
-    from ccl.report.summary import make_tables
-    from ccl.report.tables import to_rich
-    from ccl.runs import run
-    from ccl.runs.display import make_display
+    from rich.console import Console
 
-    display = make_display()
-    records = [run(settings, out / name, display) for name, settings in runs.items()]
-    tables = make_tables(records)
-    write_page(records, tables, out / "report.html", "ccl demo: five kinds of pictures, one after the other")
-    display.console.print(to_rich(tables[0], display.console.width))
-    display.note(f"the page to look at: {out / 'report.html'}")
+    title = "ccl demo: five kinds of pictures, one after the other"
+    if not run_and_report(cells, out, title, Console(), jobs):
+        raise typer.Exit(1)

@@ -127,11 +127,12 @@ def test_an_unknown_command_and_a_missing_option_exit_with_2() -> None:
 def test_the_demo_runs_every_strategy_and_resumes_where_it_was_stopped(tmp_path: Path) -> None:
     small = [*TINY, "--strategies", "finetuning,upper_bound", "--out", tmp_path / "demo"]
     assert ccl("demo", *small).returncode == 0
-    status = tmp_path / "demo" / "finetuning" / "status.json"
+    status = tmp_path / "demo" / "finetuning-moco_v2-seed0" / "status.json"
     status.write_text(json.dumps({"state": "running"}))  # as a killed demo leaves it
     answer = ccl("demo", *small)
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.count("complete; nothing to do") == 1
+    assert "2 runs, 1 of them complete already" in answer.stdout
+    assert "Finetuning, seed 0: complete, " in answer.stdout  # its row, as soon as it is done
     assert "Random initialisation" in answer.stdout
     assert "Upper Bound" in answer.stdout
     assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
