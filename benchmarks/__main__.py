@@ -10,6 +10,7 @@ from benchmarks.timing import Row
 
 GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
     "efficiency": training.efficiency,
+    "demo": training.demo_time,
     "price": training.price_of_ccl,
     "views": seeing.views,
     "files": seeing.files,
