@@ -46,7 +46,7 @@ class MoCoV2(Objective):
         keys = self._embed_keys(batch, moment)  # (N, D)
         ignore = self.queue.same_image(batch.ids) if self.mask_same_image else None  # (N, K)
         loss = info_nce(query, keys, self.queue.vectors, self.temperature, ignore)
-        return Contrast(loss, query, ((query, keys),), keys)
+        return Contrast(loss, query, ((query, keys),), keys, self.queue.vectors, ignore)
 
     def _embed_keys(self, batch: ViewBatch, moment: tuple[int, int]) -> Tensor:
         """Keys of the second view, shuffled across the groups of a split batch norm, and so across ranks, and back."""

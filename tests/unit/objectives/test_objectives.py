@@ -37,7 +37,7 @@ def unit_rows(rows: Tensor) -> Embedded:
 
 def seen_with(contrast: Contrast, seen: ViewBatch) -> BatchContext:
     nothing = seen.views[0][:0]
-    return BatchContext(seen, seen.ids < 0, False, (0, 0), (), contrast, nothing, unit_rows(torch.zeros(0, 8)))
+    return BatchContext(seen, seen.ids < 0, False, (0, 0), 0.0, (), contrast, nothing, unit_rows(torch.zeros(0, 8)))
 
 
 # --- MoCo v2
