@@ -24,6 +24,10 @@ TINY = (
     "moco_v2.queue_size=32",
     "extra_sample_queue.size=8",
     "memory.per_cluster=2",
+    "predictive_distillation.hidden=8",
+    "alignment.hidden=8",
+    "pnr.hidden=8",
+    "pnr.queue_size=32",
     "data.workers=0",
 )
 
