@@ -13,6 +13,7 @@ from typing import Any, Final
 # What a part may need, and what an objective or a strategy gives.
 NEGATIVES: Final = "negatives"  # the objective pushes embeddings apart, so that more of them can be pushed from
 MEMORY: Final = "a memory"  # the strategy keeps images of earlier steps
+OLD_IMAGES: Final = "old images of their own"  # the composition shows some unmixed
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ RETENTION: dict[str, PartRow] = {
         about="similarities between old images follow a momentum teacher's",
         source="CCL, ICME 2022",
         weight=0.1,
-        needs=frozenset({MEMORY}),
+        needs=frozenset({MEMORY, OLD_IMAGES}),
     ),
     "extra_sample_queue": PartRow(
         home="retention.extra_sample_queue:ExtraSampleQueue",
@@ -123,7 +124,46 @@ RETENTION: dict[str, PartRow] = {
         about="every query is pushed from the keys of old images",
         source="CCL, ICME 2022",
         weight=0.1,
-        needs=frozenset({MEMORY, NEGATIVES}),
+        needs=frozenset({MEMORY, NEGATIVES, OLD_IMAGES}),
+    ),
+    "predictive_distillation": PartRow(
+        home="retention.predictive_distillation:PredictiveDistillation",
+        title="predictive distillation",
+        short="predict",
+        about="a predictor finds what a frozen copy of the previous step made of every view",
+        source="CaSSLe, CVPR 2022; of features: PFR, CVPRW 2022",
+    ),
+    "pnr": PartRow(
+        home="retention.past_negatives:PastNegatives",
+        title="past negatives",
+        short="PNR",
+        about="embeddings of a frozen copy are negatives of the contrast and of a distillation",
+        source="PNR, ICML 2024",
+    ),
+    "cross_task": PartRow(
+        home="retention.cross_task:CrossTask",
+        title="cross-task contrast",
+        short="cross",
+        about="new and old images are pushed apart, and old ones kept, on a second head",
+        source="Osiris, CoLLAs 2024",
+        weight=0.5,
+        needs=frozenset({MEMORY, OLD_IMAGES}),
+    ),
+    "alignment": PartRow(
+        home="retention.alignment:Alignment",
+        title="alignment",
+        short="align",
+        about="a predictor finds what a slow average of the encoder makes of old images",
+        source="CLA, CoLLAs 2025",
+    ),
+    "der": PartRow(
+        home="retention.stored_features:StoredFeatures",
+        title="stored features",
+        short="DER",
+        about="features of old images stay where they were when the images were kept",
+        source="DER, NeurIPS 2020; without labels: ICLR 2022",
+        weight=0.1,
+        needs=frozenset({MEMORY, OLD_IMAGES}),
     ),
 }
 
@@ -133,6 +173,7 @@ COMPOSITIONS: dict[str, PartRow] = {
         title="pooled",
         about="every image of the step and of the memory once an epoch",
         source="CCL, ICME 2022",
+        gives=frozenset({OLD_IMAGES}),
     ),
     "share": PartRow(
         home="composition.share:Share",
@@ -140,6 +181,15 @@ COMPOSITIONS: dict[str, PartRow] = {
         short="share",
         about="a given share of every batch are old images",
         source="common practice",
+        needs=frozenset({MEMORY}),
+        gives=frozenset({OLD_IMAGES}),
+    ),
+    "lump": PartRow(
+        home="composition.lump:Lump",
+        title="new images mixed with old ones",
+        short="mixed",
+        about="each new image is mixed with an old one before it is seen",
+        source="LUMP, ICLR 2022",
         needs=frozenset({MEMORY}),
     ),
 }

@@ -4,7 +4,8 @@ A part is a module: parameters it owns are trained, buffers are saved, both agre
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor, nn
@@ -21,6 +22,8 @@ class Contrast:
     query: Tensor  # (N, D): the student's embeddings of the first view, with gradient
     pairs: tuple[tuple[Tensor, Tensor], ...]  # positive pairs (N, D), (N, D): extra negatives are contrasted with these
     keys: Tensor  # (N, D), detached: what a queue stores of this batch
+    negatives: Tensor | None = None  # (K, D): rows of a queue or bank that every query was pushed from, if there is one
+    ignore: Tensor | None = None  # (N, K): True where one of these was left out for a query; None: nowhere
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class BatchContext:
     contrast: Contrast
     plain: Tensor  # (M, 3, S, S): the old images without augmentation, if a part asked for them
     student_plain: Embedded  # M rows: the student's embeddings of these
+    stored: Mapping[str, Tensor] = field(default_factory=dict)  # (M, ·) by kind: vectors kept beside the old images
 
 
 class Part(nn.Module):
@@ -81,6 +85,8 @@ class Retention(Part, ABC):
     """Keep the past. One file each."""
 
     plain_images: Literal["none", "old", "batch"] = "none"  # which plain images the student must embed for it
+    num_student_views = 1  # how many views the student must embed for it, where the objective asks for fewer
+    stores: frozenset[Literal["features", "embeddings"]] = frozenset()  # vectors the memory keeps beside its images
 
     @abstractmethod
     def loss(self, context: BatchContext) -> Tensor | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
-from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES
+from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, OLD_IMAGES, RETENTION, WEIGHT_RULES
 from ccl.errors import did_you_mean
 from ccl.sizes import num_bytes
 from ccl.strategies import STRATEGIES, Strategy, refusal
@@ -205,6 +205,48 @@ class ShareSettings(Section):
     count: Literal["same_updates", "every_new_image"] = "same_updates"
 
 
+class LumpSettings(Section):
+    """New images mixed with old ones."""
+
+    alpha: Positive = 0.4  # the mixing weight of a batch is drawn from Beta(alpha, alpha)
+    count: Literal["same_updates", "every_new_image"] = "same_updates"  # as share.count
+
+
+class PredictiveSettings(Section):
+    """Predictive distillation from a frozen copy."""
+
+    space: Literal["projection", "features"] = "projection"  # features: PFR
+    distance: Literal["cosine", "info_nce", "barlow", "mse"] | None = None  # None: the objective's; of features: cosine
+    images: Literal["all", "new", "old"] = "all"
+    hidden: Count = 512  # authors' code: 2048; PFR's: 256
+    predictor: Literal["keep", "restart"] = "keep"  # over steps
+    teacher_statistics: Literal["running", "batch"] = "running"  # authors' code: batch
+    distance_temperature: Positive | None = None  # of info_nce; None: the run's
+
+
+class PNRSettings(Section):
+    """Past negatives."""
+
+    queue_size: Count = 4096  # of the frozen copy's keys, where the objective has a queue or bank too
+    hidden: Count = 512  # authors' code: 2048
+    teacher_statistics: Literal["running", "batch"] = "running"  # authors' code: batch, after its first validation
+
+
+class CrossTaskSettings(Section):
+    """Cross-task contrast on a second head."""
+
+    past: Literal["replay", "distillation"] = "replay"  # Osiris-R, Osiris-D
+
+
+class AlignmentSettings(Section):
+    """Alignment with a slow average of the encoder, or with stored embeddings."""
+
+    momentum: Share = 0.999  # of the average, per update
+    hidden: Count = 512
+    images: Literal["old", "all"] = "old"  # all: CLA-b
+    target: Literal["average", "stored"] = "average"  # CLA-E, CLA-R
+
+
 class _ContrastWeight(Section):
     """Weights of the loss terms from the second step on, where a strategy has parts that keep the past."""
 
@@ -273,6 +315,11 @@ class Settings(Section):
     distillation: DistillationSettings = DistillationSettings()
     extra_sample_queue: QueueSettings = QueueSettings()
     share: ShareSettings = ShareSettings()
+    lump: LumpSettings = LumpSettings()
+    predictive_distillation: PredictiveSettings = PredictiveSettings()
+    pnr: PNRSettings = PNRSettings()
+    cross_task: CrossTaskSettings = CrossTaskSettings()
+    alignment: AlignmentSettings = AlignmentSettings()
     weights: WeightSettings = WeightSettings()
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
@@ -353,6 +400,7 @@ class Settings(Section):
     def _possible(self) -> "Settings":
         if why := refusal(self.strategy, self.method, self.objective):
             raise ValueError(why)
+        self._refuse_parts()
         if self.optimizer.warmup_epochs >= self.epochs > 1:
             raise ValueError(
                 f"optimizer.warmup_epochs {self.optimizer.warmup_epochs} leaves nothing of {self.epochs} epochs; "
@@ -375,6 +423,21 @@ class Settings(Section):
                 f"nearest valid value: {nearest}"
             )
         return self
+
+    def _refuse_parts(self) -> None:
+        """What a part needs as it is set, beside what its row says."""
+        method = self.method
+        what = None if method.selection is not None else f"a memory, and strategy {self.strategy} has none"
+        if OLD_IMAGES not in COMPOSITIONS[method.composition].gives:
+            what = f"{OLD_IMAGES}, and composition {method.composition} has none"
+        for name in method.retention if what else ():
+            section = getattr(self, name, None)
+            if getattr(section, "target", None) == "stored":
+                raise ValueError(f"{name}.target=stored needs {what}; set {name}.target=average")
+            if getattr(section, "images", None) == "old":
+                raise ValueError(f"{name}.images=old needs {what}; set {name}.images=all")
+        if "pnr" in method.retention and self.objective == "insdisc" and self.insdisc.num_noise is not None:
+            raise ValueError("pnr needs the whole bank as negatives; set insdisc.num_noise=null")
 
 
 # What may differ when a run resumes: where things lie, who watches, how often it is saved, the epochs yet to come.

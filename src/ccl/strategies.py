@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from ccl.catalogue import COMPOSITIONS, MEMORY, OBJECTIVES, RETENTION, WEIGHT_RULES, as_words
+from ccl.catalogue import COMPOSITIONS, MEMORY, OBJECTIVES, OLD_IMAGES, RETENTION, WEIGHT_RULES, as_words
 
 SelectionMethod = Literal["random", "view_variance"]
 RANDOM: Final = "random"
@@ -24,6 +24,8 @@ class Strategy:
     all_at_once: bool = False  # the whole stream as one step, for as many epochs as a step has
 
 
+_WHOLE_CONTRAST: Final[Mapping[str, Any]] = {"weights": {"contrast": 1.0}}
+
 STRATEGIES: dict[str, Strategy] = {
     "finetuning": Strategy("Finetuning"),
     "simple_rehearsal": Strategy("Simple Rehearsal", RANDOM),
@@ -36,6 +38,36 @@ STRATEGIES: dict[str, Strategy] = {
     "random_ccl": Strategy("CCL, random sampling", RANDOM, ("distillation", "extra_sample_queue")),
     "shared_rehearsal": Strategy("Shared Rehearsal", RANDOM, composition="share"),
     "upper_bound": Strategy("Upper Bound", all_at_once=True),
+    # The field's other ways of keeping the past (docs/methods.md), whose contrast has weight 1.
+    "cassle": Strategy("CaSSLe", None, ("predictive_distillation",), defaults=_WHOLE_CONTRAST),
+    "pfr": Strategy(
+        "PFR",
+        None,
+        ("predictive_distillation",),
+        # Half of the part's 2 − 2cos is the published loss, −cos.
+        defaults={
+            "weights": {"contrast": 1.0, "predictive_distillation": 0.5},
+            "predictive_distillation": {"space": "features", "hidden": 256},
+        },
+    ),
+    "predictive_rehearsal": Strategy(
+        "CaSSLe+",
+        RANDOM,
+        ("predictive_distillation",),
+        composition="share",
+        defaults={**_WHOLE_CONTRAST, "share": {"old": 0.2}},
+    ),
+    "lump": Strategy("LUMP", RANDOM, composition="lump"),
+    "pnr": Strategy("PNR", None, ("pnr",), defaults=_WHOLE_CONTRAST),
+    "osiris": Strategy(
+        "Osiris",
+        RANDOM,
+        ("cross_task",),
+        composition="share",
+        defaults={**_WHOLE_CONTRAST, "share": {"old": 0.43}},  # 192 beside 256 new ones
+    ),
+    "cla": Strategy("CLA", RANDOM, ("alignment",), composition="share", defaults=_WHOLE_CONTRAST),
+    "der": Strategy("DER", RANDOM, ("der",), composition="share", defaults=_WHOLE_CONTRAST),
 }
 
 
@@ -51,10 +83,12 @@ def refusal(strategy: str, method: Strategy, objective: str) -> str:
     }
     if method.weight_rule:
         parts[method.weight_rule] = WEIGHT_RULES[method.weight_rule]
-    given = OBJECTIVES[objective].gives | ({MEMORY} if method.selection else frozenset())
+    given = OBJECTIVES[objective].gives | COMPOSITIONS[method.composition].gives
+    given |= {MEMORY} if method.selection else frozenset()
+    owners = {MEMORY: f"strategy {strategy}", OLD_IMAGES: f"composition {method.composition}"}
     for name, part in parts.items():
         for need in sorted(part.needs - given):
-            owner = f"strategy {strategy}" if need == MEMORY else f"objective {objective}"
+            owner = owners.get(need, f"objective {objective}")
             return f"{name} needs {need}, and {owner} has none; {_advice(name, need)}"
     return ""
 
@@ -63,6 +97,8 @@ def _advice(part: str, need: str) -> str:
     """The nearest choice that makes sense."""
     if need == MEMORY:
         return "try strategy=simple_rehearsal"
+    if need == OLD_IMAGES:
+        return "try composition=share"
     if part in COMPOSITIONS:
         return "try composition=pooled"
     objectives = [name for name, row in OBJECTIVES.items() if need in row.gives]

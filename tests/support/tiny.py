@@ -3,16 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pytest
 import torch
 from torch import Tensor
 
-from ccl.catalogue import NEGATIVES, OBJECTIVES
 from ccl.data import ImageSource
 from ccl.loading import load_settings
 from ccl.runs.build import Stream, build_learner, build_plan, build_selection, build_stream, build_viewer
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES, refusal
 from ccl.training import Learner, Observer, Remembered, learn_stream
 
 TINY = (
@@ -27,25 +24,12 @@ TINY = (
     "moco_v2.queue_size=32",
     "extra_sample_queue.size=8",
     "memory.per_cluster=2",
+    "predictive_distillation.hidden=8",
+    "alignment.hidden=8",
+    "pnr.hidden=8",
+    "pnr.queue_size=32",
     "data.workers=0",
 )
-
-# Objectives without negatives meet these strategies in the fast tests, and the others where it is slow.
-_WITHOUT_NEGATIVES = ("finetuning", "variance_distillation")
-# Every strategy and objective that go together, those of the fast tests first.
-FAST = [
-    (strategy, objective)
-    for objective, row in OBJECTIVES.items()
-    for strategy in (STRATEGIES if NEGATIVES in row.gives else _WITHOUT_NEGATIVES)
-    if not refusal(strategy, STRATEGIES[strategy], objective)
-]
-SLOW = [
-    (strategy, objective)
-    for objective in OBJECTIVES
-    for strategy, method in STRATEGIES.items()
-    if (strategy, objective) not in FAST and not refusal(strategy, method, objective)
-]
-COMBINATIONS = [*FAST, *(pytest.param(*names, marks=pytest.mark.slow) for names in SLOW)]
 
 
 def tiny_settings(*assignments: str) -> Settings:

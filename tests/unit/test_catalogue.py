@@ -12,6 +12,7 @@ from ccl.catalogue import (
     MEMORY,
     NEGATIVES,
     OBJECTIVES,
+    OLD_IMAGES,
     RETENTION,
     WEIGHT_RULES,
     short_of,
@@ -33,7 +34,7 @@ def test_names_are_distinct_titles_are_there_and_options_have_a_section(name: st
     tables = (BACKBONES, OBJECTIVES, RETENTION, COMPOSITIONS, WEIGHT_RULES)
     (row,) = [table[name] for table in tables if name in table]
     assert row.title
-    assert row.needs | row.gives <= {MEMORY, NEGATIVES}
+    assert row.needs | row.gives <= {MEMORY, NEGATIVES, OLD_IMAGES}
     assert title_of(name) == row.title
 
 
@@ -68,6 +69,44 @@ def test_names_without_a_row_are_shown_as_words() -> None:
         (
             ["strategy=finetuning", "retention=distillation"],
             "distillation needs a memory, and strategy finetuning has none; try strategy=simple_rehearsal",
+        ),
+        (
+            ["strategy=finetuning", "composition=lump"],
+            "lump needs a memory, and strategy finetuning has none; try strategy=simple_rehearsal",
+        ),
+        (
+            ["strategy=ccl", "composition=lump"],
+            "distillation needs old images of their own, and composition lump has none; try composition=share",
+        ),
+        (
+            ["strategy=der", "composition=lump"],
+            "der needs old images of their own, and composition lump has none; try composition=share",
+        ),
+        (
+            ["strategy=finetuning", "retention=cross_task"],
+            "cross_task needs a memory, and strategy finetuning has none; try strategy=simple_rehearsal",
+        ),
+        (
+            ["strategy=finetuning", "retention=alignment"],
+            "alignment.images=old needs a memory, and strategy finetuning has none; set alignment.images=all",
+        ),
+        (
+            ["strategy=finetuning", "retention=alignment", "alignment.images=all", "alignment.target=stored"],
+            "alignment.target=stored needs a memory, and strategy finetuning has none; set alignment.target=average",
+        ),
+        (
+            ["strategy=cassle", "predictive_distillation.images=old"],
+            "predictive_distillation.images=old needs a memory, and strategy cassle has none; "
+            "set predictive_distillation.images=all",
+        ),
+        (
+            ["strategy=cla", "composition=lump"],
+            "alignment.images=old needs old images of their own, and composition lump has none; "
+            "set alignment.images=all",
+        ),
+        (
+            ["strategy=pnr", "objective=insdisc", "insdisc.num_noise=8"],
+            "pnr needs the whole bank as negatives; set insdisc.num_noise=null",
         ),
         (["composition=shared"], "composition: unknown composition 'shared'; did you mean 'share'?"),
         (["retention=destillation"], "retention: unknown part 'destillation'; did you mean 'distillation'?"),

@@ -25,6 +25,8 @@ class EpochBatch:
 class Composition(ABC):
     """How new and old images come together in a batch; a pure function of its arguments, without state."""
 
+    is_mixed = False  # whether `mix` makes one image of a new and an old one
+
     @abstractmethod
     def batches(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[EpochBatch]:
         """The batches of an epoch over images `ids`, the first `num_new` of which are new and the others old.

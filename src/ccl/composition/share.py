@@ -28,8 +28,8 @@ class Share(Composition):
         if num_old == 0:
             return [EpochBatch.once(part) for part in epoch_batches(ids, batch_size, *context, multiple=multiple)]
         sizes = self._sizes(ids, num_new, batch_size, multiple, *context)  # (new, old) of each batch
-        new_at, new_turns = _cycled(ids[:num_new], sum(new for new, _ in sizes), *context, "batches")
-        old_at, old_turns = _cycled(ids[num_new:], sum(old for _, old in sizes), *context, "old images")
+        new_at, new_turns = cycled(ids[:num_new], sum(new for new, _ in sizes), *context, "batches")
+        old_at, old_turns = cycled(ids[num_new:], sum(old for _, old in sizes), *context, "old images")
         parts = zip(
             *(torch.split(rows, [new for new, _ in sizes]) for rows in (new_at, new_turns)),
             *(torch.split(rows, [old for _, old in sizes]) for rows in (old_at + num_new, old_turns)),
@@ -53,7 +53,7 @@ class Share(Composition):
         return round(num_new * self.old / (1 - self.old) / multiple) * multiple
 
 
-def _cycled(ids: Tensor, count: int, *context: int | str) -> tuple[Tensor, Tensor]:
+def cycled(ids: Tensor, count: int, *context: int | str) -> tuple[Tensor, Tensor]:
     """Positions of images in random order, again and again in new orders, and the turn of each: (count,) both."""
     orders, num_cycles = [], -(-count // len(ids))
     for cycle in range(num_cycles):

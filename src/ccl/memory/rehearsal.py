@@ -1,4 +1,4 @@
-"""The rehearsal memory: the few images of the past that are kept, themselves and nothing else."""
+"""The rehearsal memory: the few images of the past that are kept, and vectors beside them where a part wants some."""
 
 import csv
 from collections.abc import Mapping
@@ -10,6 +10,8 @@ from torch import Tensor
 from ccl.data.sources import EncodedSource, ImageSource
 from ccl.memory.budget import Budget, shares, survivors
 
+_VECTORS = "vectors."  # before a kind, in the state
+
 
 class RehearsalMemory:
     """Encoded images with id, step, cluster and score; it owns copies, so the old data may be deleted."""
@@ -20,23 +22,49 @@ class RehearsalMemory:
         self.steps = torch.zeros(0, dtype=torch.long)  # (M,): the step an image came from, counted from 0
         self.clusters = torch.zeros(0, dtype=torch.long)  # (M,)
         self.scores = torch.zeros(0)  # (M,): the view variance, or nan where the draw was random
+        # (M, D) by kind: what the encoder made of each image when it was kept; a row of nan where nobody asked then
+        self.vectors: dict[str, Tensor] = {}
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def add(self, source: ImageSource, positions: Tensor, step: int, clusters: Tensor, scores: Tensor) -> None:
-        """Keep the images at these positions of the source; an image may be kept more than once."""
+    def add(
+        self,
+        source: ImageSource,
+        positions: Tensor,
+        step: int,
+        clusters: Tensor,
+        scores: Tensor,
+        vectors: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Keep the images at these positions of the source; an image may be kept more than once.
+
+        `vectors` are kept beside them, a row for each, by kind.
+        """
+        self._add_vectors(vectors or {}, len(positions))
         self.files += [source.encoded(position) for position in positions.tolist()]
         self.ids = torch.cat([self.ids, source.ids[positions]])
         self.steps = torch.cat([self.steps, torch.full((len(positions),), step)])
         self.clusters = torch.cat([self.clusters, clusters.to(torch.long)])
         self.scores = torch.cat([self.scores, scores.to(torch.float32)])
 
+    def _add_vectors(self, given: Mapping[str, Tensor], count: int) -> None:
+        held = len(self)
+        for kind in sorted(self.vectors.keys() | given.keys()):
+            width = (given[kind] if kind in given else self.vectors[kind]).shape[1]
+            before = self.vectors.get(kind, torch.full((held, width), float("nan")))
+            self.vectors[kind] = torch.cat([before, given.get(kind, torch.full((count, width), float("nan")))])
+
+    def recall(self, positions: Tensor) -> dict[str, Tensor]:
+        """The vectors beside the images at these positions, by kind."""
+        return {kind: rows[positions] for kind, rows in self.vectors.items()}
+
     def keep(self, positions: Tensor) -> None:
         """Drop all images but those at these positions, which come to stand in this order."""
         self.files = [self.files[position] for position in positions.tolist()]
         self.ids, self.steps = self.ids[positions], self.steps[positions]
         self.clusters, self.scores = self.clusters[positions], self.scores[positions]
+        self.vectors = self.recall(positions)
 
     def room(self, budget: Budget) -> int:
         """The share of the budget that one more step would have, if it wanted all of it."""
@@ -68,6 +96,7 @@ class RehearsalMemory:
             "steps": self.steps,
             "clusters": self.clusters,
             "scores": self.scores,
+            **{_VECTORS + kind: rows for kind, rows in self.vectors.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -78,6 +107,7 @@ class RehearsalMemory:
         self.files = [whole[start:end] for start, end in zip(starts, ends, strict=False)]
         self.ids, self.steps = state["ids"], state["steps"]
         self.clusters, self.scores = state["clusters"], state["scores"]
+        self.vectors = {name.removeprefix(_VECTORS): rows for name, rows in state.items() if name.startswith(_VECTORS)}
 
     def write(self, folder: Path) -> None:
         """The images as files one can look at, and `index.csv` with what is known of each."""

@@ -49,13 +49,15 @@ class InsDisc(Objective):
         query = student[0].unit  # (N, D)
         rows = self.bank.rows(batch.ids)  # (N,)
         own = self.bank.vectors[rows]  # (N, D)
+        negatives, ignore = None, None
         if self.num_noise is None:
             loss = instance_softmax(query, self.bank.vectors, rows, self.temperature)
+            negatives, ignore = self.bank.vectors, torch.arange(len(self.bank), device=rows.device) == rows[:, None]
         else:
             loss = self._estimated(query, own, batch.ids, moment, self.num_noise)
         if self.proximal:
             loss = loss + self.proximal * (query - own).square().sum(dim=1).mean()
-        return Contrast(loss, query, ((query, own),), query.detach())
+        return Contrast(loss, query, ((query, own),), query.detach(), negatives, ignore)
 
     def _estimated(self, query: Tensor, own: Tensor, ids: Tensor, moment: tuple[int, int], num_noise: int) -> Tensor:
         draw = generator(self.seed, "noise", *moment, int(ranks.gather(ids)[0]))  # the first image names the batch

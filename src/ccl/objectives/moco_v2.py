@@ -54,16 +54,21 @@ class MoCoV2(Objective):
     def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
         query = student[0].unit  # (N, D)
         keys = self._embed_keys(batch, 1, moment)  # (N, D)
-        loss = self._loss(query, keys, self.queue, batch)
+        ignore = self._same_image(self.queue, batch)  # (N, K)
+        loss = info_nce(query, keys, self.queue.vectors, self.temperature, ignore)
         if not self.symmetric:
-            return Contrast(loss, query, ((query, keys),), keys)
+            return Contrast(loss, query, ((query, keys),), keys, self.queue.vectors, ignore)
         other_query, other_keys = student[1].unit, self._embed_keys(batch, 0, moment)  # (N, D), (N, D)
-        other_loss = self._loss(other_query, other_keys, self.first_view_queue, batch)
-        return Contrast((loss + other_loss) / 2.0, query, ((query, keys), (other_query, other_keys)), keys)
+        others, other_ignore = self.first_view_queue.vectors, self._same_image(self.first_view_queue, batch)
+        loss = (loss + info_nce(other_query, other_keys, others, self.temperature, other_ignore)) / 2.0
+        pairs = ((query, keys), (other_query, other_keys))
+        negatives = torch.cat([self.queue.vectors, others])  # (2K, D)
+        both = None if ignore is None or other_ignore is None else torch.cat([ignore, other_ignore], dim=1)
+        return Contrast(loss, query, pairs, keys, negatives, both)
 
-    def _loss(self, query: Tensor, keys: Tensor, queue: FeatureQueue, batch: ViewBatch) -> Tensor:
-        ignore = queue.same_image(batch.ids) if self.mask_same_image else None  # (N, K)
-        return info_nce(query, keys, queue.vectors, self.temperature, ignore)
+    def _same_image(self, queue: FeatureQueue, batch: ViewBatch) -> Tensor | None:
+        """Where a queue holds a key of the query's own image, (N, K), if that is to be left out."""
+        return queue.same_image(batch.ids) if self.mask_same_image else None
 
     def _embed_keys(self, batch: ViewBatch, view: int, moment: tuple[int, int]) -> Tensor:
         """Keys of a view, shuffled across the groups of a split batch norm, and so across ranks, and back."""

@@ -135,6 +135,8 @@ def _an_epoch(values: str, num_new: int, num_old: int, batch_size: int) -> tuple
     batches = composition.batches(torch.arange(num_new + num_old), num_new, batch_size, 1, 0, 0, 0)
     num_images = sum(len(batch.positions) for batch in batches)
     shown = sum(int((batch.positions < num_new).sum()) for batch in batches)
+    if composition.is_mixed and num_old:
+        return len(batches), shown, 0  # an old image is learned in the row of its new one
     return len(batches), shown, num_images - shown
 
 
@@ -172,7 +174,7 @@ def _count(values: str) -> _Counted:
         state_bytes=state_bytes,
         trained_bytes=_bytes_of(learner.trained_parameters()),
         optimizer_bytes=_bytes_of(state),
-        activation_bytes=activations * learner.objective.num_student_views,
+        activation_bytes=activations * learner.num_student_views,
         bytes_per_image=bytes_per_image,
     )
 
@@ -180,7 +182,7 @@ def _count(values: str) -> _Counted:
 def _any_batch(learner: Learner, size: int) -> ViewBatch:
     """Noise to count with; the numbers don't matter."""
     noise = torch.Generator().manual_seed(0)
-    views = [torch.randn(_NUM_COUNTED, 3, size, size, generator=noise) for _ in range(learner.objective.num_views)]
+    views = [torch.randn(_NUM_COUNTED, 3, size, size, generator=noise) for _ in range(learner.num_views)]
     numbers, wanted = torch.arange(_NUM_COUNTED), learner.wants_plain(_NUM_COUNTED)
     plain = views[0][wanted] if wanted is not None else views[0][:0]
     return ViewBatch(numbers, numbers, tuple(views), plain)

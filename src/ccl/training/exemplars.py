@@ -82,10 +82,21 @@ def remember(
         kept = random_draw(len(source), count, selection.seed, step, replacement=selection.replacement)
     else:
         kept = lowest_scores(scores, clusters, selection.per_cluster, selection.top_up)
-    memory.add(source, kept, step, clusters[kept], scores[kept])
+    memory.add(source, kept, step, clusters[kept], scores[kept], _vectors(learner, source, kept, viewer, selection))
     if budget is not None:
         memory.trim(budget, selection.seed)
     return Remembered(number, is_estimated, int((memory.steps == step).sum()), len(memory))
+
+
+def _vectors(
+    learner: Learner, source: ImageSource, kept: Tensor, viewer: Viewer, selection: Selection
+) -> dict[str, Tensor]:
+    """What the encoder makes of the kept images at the end of their step, (K, ·), of each kind that a part stores."""
+    images = source.subset(kept)
+    return {
+        kind: extract(learner.product, images, viewer, selection.batch_size, kind)
+        for kind in (learner.stores if len(kept) else ())
+    }
 
 
 def _within_budget(

@@ -1,6 +1,7 @@
 """The learner: one encoder, what teaches it the present, and what keeps the past."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -80,9 +81,28 @@ class Learner(nn.Module):
         return torch.arange(num_images) >= self.num_new if self._plain_images == "old" else None
 
     @property
+    def _retention(self) -> list[Retention]:
+        return [part for part in self.parts.values() if isinstance(part, Retention)]
+
+    @property
+    def num_student_views(self) -> int:
+        """How many views the student embeds: the objective's, or as many as a part that keeps the past asks for."""
+        asked = [part.num_student_views for part in self._retention] if self.has_past else []
+        return max([self.objective.num_student_views, *asked])
+
+    @property
+    def num_views(self) -> int:
+        """How many random views a batch brings."""
+        return max(self.objective.num_views, self.num_student_views)
+
+    @property
+    def stores(self) -> list[Literal["features", "embeddings"]]:
+        """Which vectors the rehearsal memory keeps beside its images."""
+        return sorted(frozenset[Literal["features", "embeddings"]]().union(*(part.stores for part in self._retention)))
+
+    @property
     def _plain_images(self) -> str:
-        retention = [part for part in self.parts.values() if isinstance(part, Retention)] if self.has_past else []
-        wanted = {part.plain_images for part in retention}
+        wanted = {part.plain_images for part in self._retention} if self.has_past else set()
         return "batch" if "batch" in wanted else "old" if "old" in wanted else "none"
 
     def losses(
@@ -92,8 +112,11 @@ class Learner(nn.Module):
         batch = self.composition.mix(batch, self.num_new, moment)
         is_old = batch.positions >= self.num_new  # (N,)
         student, plain, student_plain = self._embed(batch, is_old)
-        contrast = self.objective.contrast(student, batch, moment)
-        context = BatchContext(batch, is_old, self.has_past, moment, done, student, contrast, plain, student_plain)
+        contrast = self.objective.contrast(student[: self.objective.num_student_views], batch, moment)
+        stored = self.memory.recall(batch.positions[is_old] - self.num_new)
+        context = BatchContext(
+            batch, is_old, self.has_past, moment, done, student, contrast, plain, student_plain, stored
+        )
         losses = {CONTRAST: contrast.loss}
         for name, part in self.parts.items():
             loss = part.loss(context) if self.has_past and isinstance(part, Retention) else None
@@ -102,7 +125,7 @@ class Learner(nn.Module):
 
     def _embed(self, batch: ViewBatch, is_old: Tensor) -> tuple[tuple[Embedded, ...], Tensor, Embedded]:
         """What the student makes of the views it must see, the plain old images, and what it makes of these."""
-        views = batch.views[: self.objective.num_student_views]
+        views = batch.views[: self.num_student_views]
         num_images = len(is_old)
         if self._plain_images == "batch":
             # Differs from the paper, as the authors' code does: the whole batch once more in a forward of its own.

@@ -109,7 +109,7 @@ def _learn_epoch(
         [ranks.share(batch.positions) for batch in left],
         turns=[ranks.share(batch.turns) for batch in left],
         moment=here,
-        num_views=learner.objective.num_views,
+        num_views=learner.num_views,
         plain=learner.wants_plain(len(images)),
     ):
         at.batch += 1

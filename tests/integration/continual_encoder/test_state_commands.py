@@ -64,7 +64,7 @@ def test_a_refused_version_is_told_and_leaves_by_exit_code_1(shell: Command, del
     [
         (["--set", "epoch=3"], "unknown setting 'epoch'; did you mean 'epochs'?"),
         (["--memory", "much"], "memory.budget"),
-        (["--set", "strategy=cll"], "did you mean 'ccl'?"),
+        (["--set", "strategy=cccl"], "did you mean 'ccl'?"),
         (["--probe", "nowhere", *assignments(TINY)], "--probe nowhere is not a folder"),
     ],
 )

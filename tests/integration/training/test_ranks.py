@@ -11,8 +11,9 @@ import pytest
 import rank_tasks
 import torch
 import torch.distributed as dist
+from combinations import FAST_PAIRS
 from in_ranks import in_ranks
-from tiny import FAST, tiny_settings
+from tiny import tiny_settings
 
 from ccl import ranks
 from ccl.catalogue import NEGATIVES, OBJECTIVES
@@ -22,7 +23,7 @@ from ccl.runs.build import build_device, build_learner, build_stream
 Spread = Callable[[int], list[dict[str, Any]]]
 
 TWO = "encoder.batch_norm_groups=2"
-COMBINATIONS = [(TWO, f"strategy={strategy}", f"objective={name}") for strategy, name in FAST]
+COMBINATIONS = [(TWO, f"strategy={strategy}", f"objective={name}") for strategy, name in FAST_PAIRS]
 # What changes which rows meet: four groups, so that each rank splits too; the authors' variants; a network of a kind
 # that is not the stream's own.
 VARIANTS = [
@@ -37,12 +38,21 @@ VARIANTS = [
     ("encoder.batch_norm_groups=4", "strategy=variance_distillation", "objective=barlow_twins"),
     (TWO, "strategy=ccl", "memory.include_plain=true", "memory.score=distance_to_mean", "memory.replacement=true"),
     (TWO, "strategy=ccl", "memory.budget=5", "memory.clusters=estimate"),
+    # Rows of all ranks meet, those of old images unevenly; frozen copies that normalise with a batch's statistics.
+    (TWO, "strategy=predictive_rehearsal", "objective=simclr", "predictive_distillation.images=old", "epochs=1"),
+    (TWO, "strategy=cassle", "objective=simclr", "predictive_distillation.teacher_statistics=batch", "epochs=1"),
+    (TWO, "strategy=cassle", "objective=simclr", "predictive_distillation.distance=barlow", "epochs=1"),
+    (TWO, "strategy=cassle", "predictive_distillation.predictor=restart", "epochs=1"),
+    (TWO, "strategy=pnr", "objective=simclr", "epochs=1"),
+    (TWO, "strategy=pnr", "objective=insdisc", "epochs=1"),
+    (TWO, "strategy=osiris", "cross_task.past=distillation", "composition=pooled", "epochs=1"),
+    (TWO, "strategy=cla", "alignment.target=stored", "composition=pooled", "epochs=1"),
 ]
 
 
 THREE = [
     ("encoder.batch_norm_groups=3", f"strategy={strategy}", f"objective={name}", "epochs=1")
-    for strategy, name in FAST
+    for strategy, name in FAST_PAIRS
     if strategy == ("ccl" if NEGATIVES in OBJECTIVES[name].gives else "variance_distillation")
 ]
 TASKS = {2: [*COMBINATIONS, *VARIANTS], 3: THREE}

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from breaking import BrokenError, assert_same, break_after, quiet, run_broken
-from tiny import COMBINATIONS, tiny_settings
+from combinations import ALL_PAIRS
+from tiny import tiny_settings
 
 from ccl.errors import StoppedError, UserError
 from ccl.runs import run
@@ -22,7 +23,7 @@ from ccl.training.checkpoint import CheckpointStore
 run_module = importlib.import_module("ccl.runs.run")
 
 
-@pytest.mark.parametrize(("strategy", "objective"), COMBINATIONS)
+@pytest.mark.parametrize(("strategy", "objective"), ALL_PAIRS)
 def test_every_strategy_and_objective_resumes_bit_for_bit(strategy: str, objective: str, tmp_path: Path) -> None:
     frequent = f"checkpoint.minutes={random.Random(strategy + objective).choice([1e-9, 1.0])}"
     settings = tiny_settings(f"strategy={strategy}", f"objective={objective}", frequent)

@@ -25,7 +25,7 @@ def context(is_old: list[bool], has_past: bool = True, both_ways: bool = False) 
     batch = ViewBatch(torch.arange(count), 50 + torch.arange(count), (images,), plain)
     rows = unit(int(old.sum()), 8, seed=2).requires_grad_()
     student_plain = Embedded(torch.zeros(len(rows), 3), rows, rows)
-    return BatchContext(batch, old, has_past, (1, 0), (), contrast, plain, student_plain)
+    return BatchContext(batch, old, has_past, (1, 0), 0.0, (), contrast, plain, student_plain)
 
 
 def small() -> Encoder:

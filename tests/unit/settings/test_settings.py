@@ -92,7 +92,7 @@ def test_every_typo_of_every_key_is_refused_with_the_right_name(name: str) -> No
         ("temperature=.nan", "temperature: Input should be a finite number"),
         ("moco_v2.queue_size=0", "moco_v2.queue_size: Input should be greater than or equal to 1, got 0"),
         ("extra_sample_queue.size=0", "extra_sample_queue.size: Input should be greater than or equal to 1, got 0"),
-        ("strategy=cll", "strategy: unknown strategy 'cll'; did you mean 'ccl'?"),
+        ("strategy=cccl", "strategy: unknown strategy 'cccl'; did you mean 'ccl'?"),
         ("objective=moco", "objective: unknown objective 'moco'; did you mean 'moco_v2'?"),
         ("device=gpu", "device: a device is auto, cpu, cuda, cuda:1 or mps"),
         ("encoder.batch_norm_groups=7", "batch_size 64 can't be split in 7 encoder.batch_norm_groups; nearest"),

@@ -1,0 +1,59 @@
+"""Each new image is mixed with an old one, pixel by pixel, before the student sees it. LUMP."""
+
+import zlib
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ccl import ranks
+from ccl.composition.composition import Composition, EpochBatch
+from ccl.composition.share import cycled
+from ccl.data import epoch_batches
+from ccl.seeding import hashed
+from ccl.views import ViewBatch
+
+
+class Lump(Composition):
+    """λ · new + (1 − λ) · old in every view, one λ ~ Beta(alpha, alpha) for a batch. Madaan et al., ICLR 2022.
+
+    A batch holds as many pairs as a batch without mixing has images. `count` "same_updates" has as many batches an
+    epoch as pooled images would have; "every_new_image" shows each new image exactly once.
+    """
+
+    # Differs: the authors keep images from the first batch on, and so mix within the first step too; their partner's
+    # second view is the one it had when it was kept. Here the memory is of earlier steps, and every view is fresh.
+    is_mixed = True
+
+    def __init__(
+        self, *, alpha: float = 0.4, count: Literal["same_updates", "every_new_image"] = "same_updates", seed: int = 0
+    ) -> None:
+        self.alpha, self.count, self.seed = alpha, count, seed
+
+    def batches(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[EpochBatch]:
+        shown = ids if self.count == "same_updates" else ids[:num_new]
+        plain = epoch_batches(shown, batch_size, *context, multiple=multiple)
+        if len(ids) == num_new:
+            return [EpochBatch.once(positions) for positions in plain]
+        sizes = [len(part) for part in plain]
+        new_at, new_turns = cycled(ids[:num_new], sum(sizes), *context, "batches")
+        old_at, old_turns = cycled(ids[num_new:], sum(sizes), *context, "old images")
+        parts = [torch.split(rows, sizes) for rows in (new_at, num_new + old_at, new_turns, old_turns)]
+        # Sizes are multiples of the ranks, so that image n and its partner at n + size belong to the same rank.
+        return [
+            EpochBatch(torch.cat([new, old]), torch.cat([new_turn, old_turn]))
+            for new, old, new_turn, old_turn in zip(*parts, strict=True)
+        ]
+
+    def mix(self, batch: ViewBatch, num_new: int, moment: tuple[int, int]) -> ViewBatch:
+        """Half as many images, with the ids and positions of the new ones; without old images the batch as it is."""
+        is_old, half = batch.positions >= num_new, len(batch.positions) // 2
+        if len(is_old) % 2 or bool(is_old[:half].any()) or not bool(is_old[half:].all()) or half == 0:
+            return batch
+        # The images name the batch, the same on all ranks.
+        content = zlib.crc32(ranks.gather(batch.ids[:half]).numpy().tobytes())
+        draw = np.random.default_rng(hashed(self.seed, "lump", *moment, content))
+        share = float(draw.beta(self.alpha, self.alpha))
+        views = tuple(share * view[:half] + (1.0 - share) * view[half:] for view in batch.views)
+        return ViewBatch(batch.positions[:half], batch.ids[:half], views, batch.plain[:0])

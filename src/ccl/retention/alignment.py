@@ -1,0 +1,64 @@
+"""An aligner turns present embeddings of old images into those of a slow copy. CLA."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ccl.encoders import Encoder, MomentumEncoder
+from ccl.losses import cosine_distance
+from ccl.part import BatchContext, Retention
+from ccl.retention.chosen_images import Chosen, choose, choose_stored
+from ccl.retention.predictor import Predictor
+
+
+class Alignment(Retention):
+    """1 − cos of what the aligner predicts and the past embedding. Cignoni et al., CoLLAs 2025.
+
+    The past is a copy that follows the student after every update (`target` "average": CLA-E), or the embedding that
+    the memory kept beside the image ("stored": CLA-R). It is asked of old images only, or of "all" (CLA-b).
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        momentum: float = 0.999,
+        hidden: int = 512,
+        images: Literal["old", "all"] = "old",
+        target: Literal["average", "stored"] = "average",
+    ) -> None:
+        super().__init__()
+        self.images = images
+        # Differs: the authors refresh a stored embedding whenever its image is replayed; here it stays as it was when
+        # the image was kept.
+        self.average = None if target == "stored" else MomentumEncoder(encoder, momentum)
+        self.stores = frozenset({"embeddings"}) if target == "stored" else frozenset()
+        # Differs: the authors' aligner sees replayed images only, and its first layer has no bias, which batch norm
+        # takes away again.
+        self.aligner = Predictor(encoder.dim, hidden)
+
+    def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
+        if step == 0 and self.average is not None:
+            self.average.reset(encoder)
+
+    def loss(self, context: BatchContext) -> Tensor | None:
+        found = self._past(context)
+        if found is None:
+            return None
+        chosen, past = found
+        predicted = [chosen.everywhere(self.aligner(view.unit)) for view in context.student]  # (M, D) each
+        # Half of 2 − 2cos: the gradient of the published −cos.
+        return torch.stack([cosine_distance(*pair) / 2 for pair in zip(predicted, past, strict=True)]).mean()
+
+    def _past(self, context: BatchContext) -> tuple[Chosen, list[Tensor]] | None:
+        """Which images count, and the past embeddings, (M, D), of each view."""
+        if self.average is None:
+            found = choose_stored(context, "embeddings")
+            return None if found is None else (found[0], [found[1]] * len(context.student))
+        chosen = choose(context, self.images)
+        return None if chosen is None else (chosen, [view.unit for view in chosen.past(self.average, context)])
+
+    def after_update(self, encoder: Encoder, context: BatchContext) -> None:
+        if self.average is not None:
+            self.average.follow(encoder)

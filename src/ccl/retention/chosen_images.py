@@ -1,0 +1,68 @@
+"""Which images of a batch a loss is about, and their rows of all ranks."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ccl import ranks
+from ccl.encoders import Embedded, MomentumEncoder
+from ccl.part import BatchContext
+
+Images = Literal["all", "new", "old"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """M of this rank's images."""
+
+    rows: Tensor  # (M,): which of this rank's rows, on the device of embeddings
+    at: Tensor  # (M,): where they stand among the rows of all ranks
+
+    def everywhere(self, rows: Tensor) -> Tensor:
+        """Of rows (N, ·) the chosen ones, of all ranks, in the batch's order, with gradient."""
+        return ranks.gather_with_gradient(rows[self.rows], self.at)
+
+    def past(self, teacher: MomentumEncoder, context: BatchContext) -> list[Embedded]:
+        """What a copy makes of the chosen images, of all ranks, in each view that the student saw."""
+        views = context.batch.views[: len(context.student)]
+        # A copy that normalises with the batch's statistics must see the whole batch.
+        shown = views if teacher.batch_statistics else [view[self.rows] for view in views]
+        taught = teacher.embed(torch.cat(list(shown)))
+        size = len(shown[0])
+        parts = [taught.rows(slice(view * size, (view + 1) * size)) for view in range(len(shown))]
+        if teacher.batch_statistics:
+            parts = [part.rows(self.rows) for part in parts]
+        return [self._gathered(part) for part in parts]
+
+    def _gathered(self, part: Embedded) -> Embedded:
+        kinds = (part.features, part.projection, part.unit)
+        features, projection, unit = (ranks.gather(rows, self.at) for rows in kinds)
+        return Embedded(features, projection, unit)
+
+
+def choose(context: BatchContext, images: Images, fewest: int = 2) -> Chosen | None:
+    """These images; None, on all ranks alike, where all together have fewer than `fewest`."""
+    masks = {"all": torch.ones_like(context.is_old), "old": context.is_old, "new": ~context.is_old}
+    return chosen_by(masks[images], context, fewest)
+
+
+def chosen_by(mask: Tensor, context: BatchContext, fewest: int = 1) -> Chosen | None:
+    """The images where a mask (N,) is True; None, on all ranks alike, where all together have fewer than `fewest`."""
+    at = ranks.places(len(mask))[mask]
+    if len(ranks.gather(at, at)) < fewest:
+        return None
+    return Chosen(mask.nonzero().flatten().to(context.contrast.query.device), at)
+
+
+def choose_stored(context: BatchContext, kind: str) -> tuple[Chosen, Tensor] | None:
+    """The old images that have a stored vector of this kind, and the vectors of all ranks' such, (M of all, D)."""
+    stored = context.stored.get(kind)
+    if stored is None:  # the memory is the same on all ranks
+        return None
+    known = ~stored.isnan().any(dim=1)  # (old,): a memory may be older than the wish for vectors
+    mask = context.is_old.clone()
+    mask[context.is_old] = known
+    chosen = chosen_by(mask, context)
+    return None if chosen is None else (chosen, ranks.gather(stored[known].to(chosen.rows.device), chosen.at))

@@ -1,0 +1,69 @@
+"""New and old images are pushed apart on a head of its own, and the past is kept there. Osiris."""
+
+import copy
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ccl.encoders import Encoder, MomentumEncoder
+from ccl.losses import cross_task_contrast, nt_xent, osiris_distillation
+from ccl.part import BatchContext, Retention
+from ccl.retention.chosen_images import Chosen, Images, choose
+
+_Views = tuple[Tensor, Tensor]
+_SIDES: tuple[Images, Images] = ("new", "old")
+
+
+class CrossTask(Retention):
+    """L_cross + L_past on a second head, copied from the encoder's when step 2 begins. CoLLAs 2024 (arXiv 2404.19132).
+
+    L_cross contrasts new with old images and old with new; L_past is "replay", the contrast of old images among
+    themselves (Osiris-R), or "distillation" of new images from the frozen previous backbone (Osiris-D).
+    """
+
+    # Differs: the authors' objective sees new images only; here it learns from all of a batch, as everywhere.
+    num_student_views = 2
+
+    def __init__(
+        self, encoder: Encoder, *, temperature: float, past: Literal["replay", "distillation"] = "replay"
+    ) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.head = copy.deepcopy(encoder.head)
+        self.frozen = MomentumEncoder(encoder, momentum=1.0) if past == "distillation" else None
+
+    def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
+        if step == 1:
+            self.head.load_state_dict(encoder.head.state_dict())
+        if self.frozen is not None:
+            self.frozen.reset(encoder)
+
+    def loss(self, context: BatchContext) -> Tensor | None:
+        new, old = (choose(context, images, fewest=1) for images in _SIDES)
+        present = self._embed([view.features for view in context.student])
+        losses = []
+        if new is not None and old is not None:
+            losses.append(cross_task_contrast(*_of(new, present), *_of(old, present), self.temperature))
+        if self.frozen is not None and new is not None:
+            features = self.frozen.embed(torch.cat(context.batch.views[:2])).features
+            past = self._embed(features.chunk(2))
+            # As the authors do: the present head reads the frozen backbone's features and learns through both sides.
+            losses.append(
+                osiris_distillation(*_of(new, present), *_of(new, past), self.temperature, detach_teacher=False)
+            )
+        if self.frozen is None and old is not None:
+            losses.append(nt_xent(*_of(old, present), self.temperature))
+        return torch.stack(losses).sum() if losses else None
+
+    def _embed(self, views: Iterable[Tensor]) -> _Views:
+        """The second head on both views' features, unit rows (N, D) each."""
+        first, second = (F.normalize(self.head(features), dim=1) for features in views)
+        return first, second
+
+
+def _of(chosen: Chosen, views: _Views) -> _Views:
+    """Both views of the chosen images, of all ranks."""
+    return chosen.everywhere(views[0]), chosen.everywhere(views[1])

@@ -1,0 +1,101 @@
+"""Embeddings of the past are negatives too, of the contrast and of the distillation. PNR."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ccl import ranks
+from ccl.encoders import Encoder, MomentumEncoder
+from ccl.losses import cosine_distance, info_nce, nt_xent, pnr_nt_xent
+from ccl.memory import FeatureQueue
+from ccl.part import BatchContext, Retention
+from ccl.retention.past_distance import compares_directions, own_distance, past_distance
+from ccl.retention.predictor import Predictor
+
+
+class PastNegatives(Retention):
+    """What PNR adds to the objective's own loss, in the objective's own kind. Cha et al., ICML 2024: csm9493/PNR.
+
+    With negatives in a queue or bank Q: the contrast is also pushed from a queue Q⁻ of a frozen copy's keys, and a
+    predictor finds the copy's embedding among Q and Q⁻. With negatives in the batch: the same with its rows. Without
+    negatives: CaSSLe's distillation, less a share of the distance to the past of the other view.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        temperature: float,
+        objective_distance: str = "",
+        seed: int = 0,
+        queue_size: int = 4096,
+        hidden: int = 512,
+        teacher_statistics: Literal["running", "batch"] = "running",
+    ) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.distance = own_distance(None, objective_distance)
+        self.teacher = MomentumEncoder(encoder, momentum=1.0, batch_statistics=teacher_statistics == "batch")
+        self.predictor = Predictor(encoder.dim, hidden)
+        self.has_negatives = self.distance == "info_nce"
+        # Not the random start of the objective's queue, nor of the extra sample queue.
+        self.queue = FeatureQueue(queue_size, encoder.dim, seed + 2) if self.has_negatives else None
+        self.num_student_views = 1 if self.has_negatives else 2
+        self._latest: list[Tensor] = []  # the copy's embeddings of this batch, between its loss and its update
+
+    def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
+        self.teacher.reset(encoder)
+
+    def loss(self, context: BatchContext) -> Tensor:
+        views = context.batch.views[: len(context.student)]
+        taught = self.teacher.embed(torch.cat(views))  # views·N rows
+        is_unit = compares_directions(self.distance)
+        past = torch.split(taught.unit if is_unit else taught.projection, len(views[0]))  # (N, D) each
+        present = [view.unit if is_unit else view.projection for view in context.student]
+        predicted = [self.predictor(rows) for rows in present]
+        self._latest = list(past)
+        if context.contrast.negatives is not None and self.queue is not None:
+            return self._with_queues(context, self.queue.vectors, predicted, past)
+        guesses, targets = ([ranks.gather_with_gradient(rows) for rows in kind] for kind in (predicted, past))
+        if not self.has_negatives:
+            return self._crossed(guesses, targets)
+        first, second = (ranks.gather_with_gradient(rows) for rows in present)
+        whole = pnr_nt_xent(first, second, guesses[0], guesses[1], targets[0], targets[1], self.temperature)
+        return whole - nt_xent(first, second, self.temperature)
+
+    def _with_queues(
+        self, context: BatchContext, queue: Tensor, predicted: Sequence[Tensor], past: Sequence[Tensor]
+    ) -> Tensor:
+        """InfoNCE(q, k, Q ∪ Q⁻) + InfoNCE(n(h q), z⁻, Q ∪ Q⁻), less the objective's own InfoNCE(q, k, Q)."""
+        contrast, own = context.contrast, context.contrast.negatives
+        assert own is not None
+        both, ignore = torch.cat([own, queue]), contrast.ignore  # (K + K⁻, D)
+        wider = ignore if ignore is None else F.pad(ignore, (0, len(queue)))  # (N, K + K⁻)
+        added = [
+            info_nce(query, key, both, self.temperature, wider) - info_nce(query, key, own, self.temperature, ignore)
+            for query, key in contrast.pairs
+        ]
+        kept = [
+            info_nce(F.normalize(guess, dim=1), target, both, self.temperature, wider)
+            for guess, target in zip(predicted, past, strict=True)
+        ]
+        return torch.stack(added).mean() + torch.stack(kept).mean()
+
+    def _crossed(self, predicted: Sequence[Tensor], past: Sequence[Tensor]) -> Tensor:
+        """CaSSLe's term, and the published share of its like with the views crossed, which is pushed away from."""
+        own = past_distance(self.distance, predicted, past, self.temperature)
+        other = past[::-1]
+        if self.distance == "barlow":  # the cosine of views crossed
+            pairs = zip(predicted, other, strict=True)
+            return own + torch.stack([1.0 - cosine_distance(*pair) / 2.0 for pair in pairs]).mean()
+        share = {"cosine": 0.5, "mse": 23.0 / 25.0}[self.distance]
+        return own - share * past_distance(self.distance, predicted, other, self.temperature)
+
+    def after_update(self, encoder: Encoder, context: BatchContext) -> None:
+        if self.queue is not None and context.contrast.negatives is not None:
+            for keys in self._latest:
+                self.queue.push(ranks.gather(keys), ranks.gather(context.batch.ids))
+        self._latest = []

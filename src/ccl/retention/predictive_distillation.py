@@ -1,0 +1,67 @@
+"""A predictor turns present embeddings into those of the encoder at the step's beginning. CaSSLe and PFR."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from ccl.encoders import Embedded, Encoder, MomentumEncoder
+from ccl.part import BatchContext, Retention
+from ccl.retention.chosen_images import Images, choose
+from ccl.retention.past_distance import Distance, compares_directions, own_distance, past_distance
+from ccl.retention.predictor import Predictor
+
+
+class PredictiveDistillation(Retention):
+    """Every view that the student saw is predicted as a frozen copy saw it. Fini et al., CVPR 2022 (arXiv 2112.04215).
+
+    In the projection's space this is CaSSLe, and `distance` None is the objective's own kind of loss; in the features'
+    space it is PFR (Gomez-Villa et al., CVPRW 2022), and None is the cosine. `images` says which images of a batch
+    count. `temperature` is the run's where `distance_temperature` is None.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        temperature: float,
+        objective_distance: str = "",
+        seed: int = 0,
+        space: Literal["projection", "features"] = "projection",
+        distance: Distance | None = None,
+        images: Images = "all",
+        hidden: int = 512,
+        predictor: Literal["keep", "restart"] = "keep",
+        teacher_statistics: Literal["running", "batch"] = "running",
+        distance_temperature: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.temperature = distance_temperature or temperature
+        self.seed = seed
+        self.space = space
+        self.distance = own_distance(distance, objective_distance if space == "projection" else "cosine")
+        self.images = images
+        self.restarts = predictor == "restart"
+        # Differs: the authors' frozen copy is left in training mode and normalises with the new step's batches;
+        # `teacher_statistics: batch` does that.
+        self.teacher = MomentumEncoder(encoder, momentum=1.0, batch_statistics=teacher_statistics == "batch")
+        self.predictor = Predictor(encoder.dim if space == "projection" else encoder.num_features, hidden)
+
+    def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
+        self.teacher.reset(encoder)
+        if self.restarts and step > 0:
+            self.predictor.restart(self.seed, "predictive distillation", step)
+
+    def loss(self, context: BatchContext) -> Tensor | None:
+        chosen = choose(context, self.images)
+        if chosen is None:
+            return None
+        predicted = [chosen.everywhere(self.predictor(self._space(view))) for view in context.student]  # (M, D) each
+        past = [self._space(view) for view in chosen.past(self.teacher, context)]  # (M, D) each
+        return past_distance(self.distance, predicted, past, self.temperature)
+
+    def _space(self, view: Embedded) -> Tensor:
+        """The rows that are predicted and predicted from."""
+        if self.space == "features":
+            return view.features
+        # Differs: the authors give MoCo's predictor unit rows, and that of SimCLR and BYOL raw projections.
+        return view.unit if compares_directions(self.distance) else view.projection

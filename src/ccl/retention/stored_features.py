@@ -1,0 +1,27 @@
+"""Features of old images stay where they were when the images were kept. DER without labels."""
+
+import torch
+from torch import Tensor
+
+from ccl.losses import feature_distance
+from ccl.part import BatchContext, Retention
+from ccl.retention.chosen_images import choose_stored
+
+
+class StoredFeatures(Retention):
+    """The squared error of the student's features of old images' views to those the memory keeps beside them.
+
+    Buzzega et al., NeurIPS 2020 (arXiv 2004.07211), as Madaan et al., ICLR 2022, use it without labels.
+    """
+
+    # Differs: the authors store features as they are in the middle of a step; here they are those of the step's end.
+    stores = frozenset({"features"})
+
+    def loss(self, context: BatchContext) -> Tensor | None:
+        found = choose_stored(context, "features")
+        if found is None:
+            return None
+        chosen, stored = found  # (M, F)
+        return torch.stack(
+            [feature_distance(chosen.everywhere(view.features), stored) for view in context.student]
+        ).mean()

@@ -1,0 +1,304 @@
+"""Parts that predict the past: predictive distillation, alignment and past negatives, against plain loops."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from seen import Rows, cosine, encoders, plain, seen_by, value
+from torch import Tensor
+
+from ccl.encoders import Encoder, split_batch_norm
+from ccl.memory import FeatureQueue
+from ccl.part import BatchContext
+from ccl.retention import Alignment, PastNegatives, PredictiveDistillation
+from ccl.retention.predictor import Predictor
+
+
+def predicted(predictor: Predictor, rows: Rows) -> Rows:
+    """Linear, batch norm, ReLU, linear, written out."""
+    first, last, norm = predictor.first, predictor.last, predictor.norm
+    wide = rows @ plain(first.weight).T + plain(first.bias)
+    wide = (wide - wide.mean(0)) / np.sqrt(wide.var(0) + norm.eps)
+    return np.asarray(np.maximum(wide, 0.0) @ plain(last.weight).T + plain(last.bias))
+
+
+def mean_cosine(first: Rows, second: Rows) -> float:
+    return float(np.mean([cosine(mine, theirs) for mine, theirs in zip(first, second, strict=True)]))
+
+
+def squared(first: Rows, second: Rows) -> float:
+    return float(((first - second) ** 2).mean())
+
+
+def info_nce(query: Rows, key: Rows, negatives: Rows, temperature: float) -> float:
+    losses = []
+    for row, own in zip(query, key, strict=True):
+        exps = [math.exp(cosine(row, other) / temperature) for other in [own, *negatives]]
+        losses.append(-math.log(exps[0] / sum(exps)))
+    return float(np.mean(losses))
+
+
+def cassle_contrastive(guess: Rows, past: Rows, temperature: float) -> float:
+    """Each row against all rows of the other side, both ways."""
+    both = []
+    for one, other in ((guess, past), (past, guess)):
+        for number, row in enumerate(one):
+            exps = [math.exp(cosine(row, column) / temperature) for column in other]
+            both.append(-math.log(exps[number] / sum(exps)))
+    return float(np.mean(both))
+
+
+def barlow(first: Rows, second: Rows) -> float:
+    def standard(rows: Rows) -> Rows:
+        return np.asarray((rows - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5))
+
+    correlation = standard(first).T @ standard(second) / len(first)
+    loss = 0.0
+    for row in range(len(correlation)):
+        for column in range(len(correlation)):
+            target, weight = (1.0, 1.0) if row == column else (0.0, 5e-3)
+            loss += weight * (correlation[row, column] - target) ** 2
+    return 0.1 * loss
+
+
+def both_views(context: BatchContext, past: Encoder, kind: str) -> tuple[list[Rows], list[Rows]]:
+    past.eval()
+    present = [plain(getattr(view, kind)) for view in context.student]
+    views = context.batch.views[: len(context.student)]
+    return present, [plain(getattr(past.embed(view), kind)) for view in views]
+
+
+# --- Predictive distillation
+
+
+@pytest.mark.parametrize("num_views", [1, 2])
+@pytest.mark.parametrize("which", ["all", "new", "old"])
+@pytest.mark.parametrize("distance", ["cosine", "info_nce", "barlow", "mse"])
+def test_the_distance_to_the_past_is_that_of_plain_loops(distance: Any, which: Any, num_views: int) -> None:
+    student, past = encoders()
+    part = PredictiveDistillation(past, temperature=0.2, distance=distance, images=which, hidden=6)
+    seen = seen_by(student, [True, False, False, True, True], num_views)
+    chosen = {"all": np.arange(5), "new": np.array([1, 2]), "old": np.array([0, 3, 4])}[which]
+    rows, targets = both_views(seen, past, "unit" if distance in ("cosine", "info_nce") else "projection")
+    guesses = [predicted(part.predictor, view)[chosen] for view in rows]
+    taught = [view[chosen] for view in targets]
+    pairs = list(zip(guesses, taught, strict=True))
+    expected = {
+        "cosine": np.mean([2 - 2 * mean_cosine(*pair) for pair in pairs]),
+        "info_nce": cassle_contrastive(np.concatenate(guesses), np.concatenate(taught), 0.2),
+        "barlow": np.mean([barlow(*pair) for pair in pairs]),
+        "mse": 25 * np.mean([squared(*pair) for pair in pairs]),
+    }[distance]
+    assert value(part.loss(seen)) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_of_features_it_is_the_cosine_whatever_the_objective() -> None:
+    student, past = encoders()
+    part = PredictiveDistillation(past, temperature=0.2, objective_distance="info_nce", space="features", hidden=6)
+    seen = seen_by(student, [False] * 4)
+    rows, targets = both_views(seen, past, "features")
+    cosines = [mean_cosine(predicted(part.predictor, r), t) for r, t in zip(rows, targets, strict=True)]
+    assert value(part.loss(seen)) == pytest.approx(2 - 2 * float(np.mean(cosines)), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("of_objective", "asked", "expected"),
+    [("info_nce", None, "info_nce"), ("barlow", None, "barlow"), ("", None, "cosine"), ("barlow", "mse", "mse")],
+)
+def test_the_objective_s_own_distance_is_taken(of_objective: str, asked: Any, expected: str) -> None:
+    part = PredictiveDistillation(encoders()[0], temperature=0.2, objective_distance=of_objective, distance=asked)
+    assert part.distance == expected
+
+
+def test_fewer_than_two_chosen_images_have_no_loss() -> None:
+    student, past = encoders()
+    part = PredictiveDistillation(past, temperature=0.2, images="old", hidden=6)
+    assert part.loss(seen_by(student, [True, False, False])) is None
+    assert part.loss(seen_by(student, [True, False, True])) is not None
+
+
+def test_the_copy_is_taken_when_a_step_begins_and_learns_nothing() -> None:
+    student, past = encoders()
+    part = PredictiveDistillation(past, temperature=0.2, hidden=6)
+    part.begin_step(student, 1, torch.arange(0))
+    part.train()
+    before = {name: value.clone() for name, value in part.teacher.state_dict().items()}
+    seen = seen_by(student, [False] * 4)
+    loss = part.loss(seen)
+    assert loss is not None
+    loss.backward()
+    assert all(torch.equal(value, before[name]) for name, value in part.teacher.state_dict().items())
+    assert all(torch.equal(value, before[f"copy.{name}"]) for name, value in weights_of(student).items())
+    assert not any(parameter.requires_grad for parameter in part.teacher.parameters())
+    assert all(parameter.grad is not None for parameter in part.predictor.parameters())
+    assert any(float(p.grad.abs().sum()) > 0 for p in student.backbone.parameters() if p.grad is not None)
+
+
+def weights_of(encoder: Encoder) -> dict[str, Tensor]:
+    """Parameters only: the student's own batch statistics move in its forward."""
+    return {name: value.data for name, value in encoder.named_parameters()}
+
+
+def test_a_copy_with_batch_statistics_normalises_as_the_authors_code_does() -> None:
+    student, past = encoders()
+    options = {"temperature": 0.2, "hidden": 6, "distance": "cosine"}
+    part = PredictiveDistillation(past, teacher_statistics="batch", images="old", **options)  # type: ignore[arg-type]
+    part.train()
+    seen = seen_by(student, [True, False, True, False])
+    past.train()
+    taught = past(torch.cat(seen.batch.views)).chunk(2)  # with the statistics of all rows, new ones too
+    guesses = [predicted(part.predictor, plain(view.unit)) for view in seen.student]
+    cosines = [mean_cosine(g[[0, 2]], plain(t)[[0, 2]]) for g, t in zip(guesses, taught, strict=True)]
+    assert value(part.loss(seen)) == pytest.approx(2 - 2 * float(np.mean(cosines)), rel=1e-4)
+
+
+def test_a_restarted_predictor_depends_on_seed_and_step_only() -> None:
+    student, _ = encoders()
+
+    def weights(how: Any, seed: int, steps: list[int]) -> Tensor:
+        part = PredictiveDistillation(student, temperature=0.2, hidden=6, seed=seed, predictor=how)
+        with torch.no_grad():
+            part.predictor.first.weight.fill_(7.0)  # whatever it has come to
+        for step in steps:
+            part.begin_step(student, step, torch.arange(0))
+        return part.predictor.first.weight.detach()
+
+    assert (weights("keep", 0, [0, 1, 2]) == 7.0).all()
+    assert torch.equal(weights("restart", 0, [0, 1, 2]), weights("restart", 0, [2]))
+    assert not torch.equal(weights("restart", 0, [2]), weights("restart", 0, [1]))
+    assert not torch.equal(weights("restart", 0, [2]), weights("restart", 1, [2]))
+    assert weights("restart", 0, [2]).abs().max() < 1.0
+
+
+def test_a_batch_of_one_row_to_a_group_uses_running_statistics() -> None:
+    predictor = split_batch_norm(Predictor(8, 6), 4)
+    predictor.norm.running_mean.fill_(0.5)
+    rows = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    found = predictor(rows)
+    predictor.eval()
+    torch.testing.assert_close(found, predictor(rows))
+    predictor.train()
+    assert not torch.allclose(predictor(torch.cat([rows, rows + 1]))[:4], found)
+
+
+# --- Alignment
+
+
+@pytest.mark.parametrize(("which", "chosen"), [("old", [0, 2]), ("all", [0, 1, 2, 3])])
+def test_alignment_is_one_less_the_cosine_to_the_average_s_embedding(which: Any, chosen: list[int]) -> None:
+    student, past = encoders()
+    part = Alignment(past, momentum=0.9, hidden=6, images=which)
+    seen = seen_by(student, [True, False, True, False])
+    rows, targets = both_views(seen, past, "unit")
+    cosines = [mean_cosine(predicted(part.aligner, r)[chosen], t[chosen]) for r, t in zip(rows, targets, strict=True)]
+    assert value(part.loss(seen)) == pytest.approx(1 - float(np.mean(cosines)), rel=1e-4)
+
+
+def test_the_average_follows_every_update_from_the_first_step_on_and_never_restarts() -> None:
+    student, past = encoders()
+    part = Alignment(past, momentum=0.75)
+    part.begin_step(student, 0, torch.arange(0))
+    start = student.head[0].weight.detach().clone()
+    for step in range(3):
+        if step:
+            part.begin_step(student, step, torch.arange(0))
+        with torch.no_grad():
+            student.head[0].weight.copy_(start + step + 1)
+        part.after_update(student, seen_by(student, [False] * 4))
+    expected = start + 0.25 * (3 + 0.75 * 2 + 0.75**2 * 1)
+    assert part.average is not None
+    torch.testing.assert_close(part.average.copy.head[0].weight, expected)
+
+
+def test_stored_embeddings_are_aimed_at_where_there_are_some() -> None:
+    student, _ = encoders()
+    part = Alignment(student, target="stored", hidden=6)
+    assert (part.stores, part.average) == ({"embeddings"}, None)
+    stored = torch.randn(3, 8, generator=torch.Generator().manual_seed(5))
+    stored[1] = float("nan")  # kept before anyone asked for vectors
+    seen = seen_by(student, [True, False, True, True], stored={"embeddings": stored})
+    cosines = []
+    for view in seen.student:
+        guess = predicted(part.aligner, plain(view.unit))
+        cosines += [cosine(guess[0], plain(stored[0])), cosine(guess[3], plain(stored[2]))]
+    assert value(part.loss(seen)) == pytest.approx(1 - float(np.mean(cosines)), rel=1e-4)
+    assert part.loss(seen_by(student, [True, False])) is None
+    nobody = {"embeddings": torch.full((1, 8), float("nan"))}
+    assert part.loss(seen_by(student, [True, False], stored=nobody)) is None
+
+
+# --- Past negatives
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_with_a_queue_the_contrast_and_the_distillation_are_pushed_from_both_queues(is_masked: bool) -> None:
+    student, past = encoders()
+    part = PastNegatives(past, temperature=0.5, objective_distance="info_nce", queue_size=5, hidden=6)
+    own = FeatureQueue(4, 8, seed=9).vectors
+    ignore = torch.tensor([[True, False, False, False], [False] * 4, [False] * 4]) if is_masked else None
+    seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": own, "ignore": ignore})
+    ((query, keys),) = seen.contrast.pairs
+    rows, targets = both_views(seen, past, "unit")
+    assert part.queue is not None
+    q, k, guess = plain(query), plain(keys), predicted(part.predictor, rows[0])
+    total = 0.0
+    for row in range(3):
+        kept = plain(own)[1:] if is_masked and row == 0 else plain(own)
+        both, this = np.concatenate([kept, plain(part.queue.vectors)]), slice(row, row + 1)
+        total += info_nce(q[this], k[this], both, 0.5) + info_nce(guess[this], targets[0][this], both, 0.5)
+        total -= info_nce(q[this], k[this], kept, 0.5)  # the objective's own loss, which is added with weight 1
+    assert value(part.loss(seen)) == pytest.approx(total / 3, rel=1e-4)
+
+
+def test_the_queue_takes_the_copy_s_embeddings() -> None:
+    student, past = encoders()
+    part = PastNegatives(past, temperature=0.5, objective_distance="info_nce", queue_size=5, hidden=6)
+    seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": FeatureQueue(4, 8).vectors})
+    assert part.queue is not None
+    start = part.queue.vectors.clone()
+    part.after_update(student, seen)  # a first step has no loss and so no keys
+    assert torch.equal(part.queue.vectors, start)
+    part.loss(seen)
+    part.after_update(student, seen)
+    torch.testing.assert_close(part.queue.vectors[:3], past.eval()(seen.batch.views[0]))
+    assert torch.equal(part.queue.vectors[3:], start[3:])
+    assert part.queue.ids.tolist() == [50, 51, 52, -1, -1]
+
+
+def test_with_negatives_in_the_batch_the_past_s_rows_join_them() -> None:
+    student, past = encoders()
+    part = PastNegatives(past, temperature=0.5, objective_distance="info_nce", hidden=6)
+    seen = seen_by(student, [False] * 3)
+    rows, targets = both_views(seen, past, "unit")
+    present, old = np.concatenate(rows), np.concatenate(targets)
+    guess = np.concatenate([predicted(part.predictor, view) for view in rows])
+    total = 0.0
+    for row in range(6):
+        others = [other for other in range(6) if other != row]
+        exps = {other: math.exp(cosine(present[row], present[other]) / 0.5) for other in others}
+        past_exps = [math.exp(cosine(present[row], old[other]) / 0.5) for other in others]
+        total += math.log((sum(exps.values()) + sum(past_exps)) / sum(exps.values()))  # less SimCLR's own loss
+        both = [math.exp(cosine(guess[row], side[other]) / 0.5) for side in (present, old) for other in others]
+        total += math.log(sum(both)) - cosine(guess[row], old[row]) / 0.5
+    assert value(part.loss(seen)) == pytest.approx(total / 6, rel=1e-4)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "barlow", "mse"])
+def test_without_negatives_the_other_view_s_past_is_pushed_away(distance: str) -> None:
+    student, past = encoders()
+    part = PastNegatives(past, temperature=0.5, objective_distance=distance, hidden=6)
+    assert (part.queue, part.num_student_views) == (None, 2)
+    seen = seen_by(student, [False] * 4)
+    rows, targets = both_views(seen, past, "unit" if distance == "cosine" else "projection")
+    first, second = (predicted(part.predictor, view) for view in rows)
+    own = [(first, targets[0]), (second, targets[1])]
+    crossed = [(first, targets[1]), (second, targets[0])]
+    pairs = list(zip(own, crossed, strict=True))
+    expected = {
+        "cosine": sum((2 - 2 * mean_cosine(*o)) / 2 - 0.25 * (2 - 2 * mean_cosine(*c)) for o, c in pairs),
+        "barlow": sum(barlow(*o) / 2 + mean_cosine(*c) / 2 for o, c in pairs),
+        "mse": sum(25 * squared(*o) / 2 - 23 * squared(*c) / 2 for o, c in pairs),
+    }[distance]
+    assert value(part.loss(seen)) == pytest.approx(float(expected), rel=1e-4)
