@@ -19,7 +19,7 @@ from ccl.continual_encoder.folder import STATE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.health import load_labelled
 from ccl.continual_encoder.pending_drop import UNPACKED, Claim, fingerprint, forget_stale, is_begun, mark_refused
 from ccl.continual_encoder.promotion import judged, lost_too_much
-from ccl.data import BadImage, Gathered, ImageSource, Unseen, squared, write_bad_images
+from ccl.data import BadImage, Gathered, ImageSource, squared, write_bad_images
 from ccl.errors import UserError
 from ccl.folder import METRICS
 from ccl.loading import merged
@@ -131,7 +131,7 @@ class _Drop:
             return self._refuse(step, reason)
         return self._promote(settings, learner, new, step)
 
-    def _note_repeats(self, new: Unseen) -> None:
+    def _note_repeats(self, new: Gathered) -> None:
         parts = [f"{new.num_known:,} were learned before"] if new.num_known else []
         parts += [f"{new.num_repeated:,} are there twice"] if new.num_repeated else []
         if parts and len(new.source):
@@ -147,7 +147,7 @@ class _Drop:
         is_resumed = is_begun(self.state) and not self.options.restart
         return self.state.settings() if self.parent is not None or is_resumed else None
 
-    def _settings(self, new: Unseen, before: Settings | None) -> Settings:
+    def _settings(self, new: Gathered, before: Settings | None) -> Settings:
         """Those of the state, or chosen for its first images."""
         asked = self.options.asked or {}
         if before is not None:
@@ -182,7 +182,7 @@ class _Drop:
                 learn_step(learner, images, viewer, plan, progress, selection, clusters, observer, session.save)
         self.momentum = progress.state_dict() if settings.optimizer.carry_momentum else {}
 
-    def _about(self, new: Unseen, learner: Learner) -> dict[str, Any]:
+    def _about(self, new: Gathered, learner: Learner) -> dict[str, Any]:
         """What the state will remember of this step, beside how it was judged."""
         rows = [json.loads(line) for line in (self.state.learning / METRICS).read_text(encoding="utf-8").splitlines()]
         return {
@@ -203,7 +203,7 @@ class _Drop:
             self.state.write(self.ledger)
         return Outcome("refused", self.ledger.current, f"not promoted: {reason}", step)
 
-    def _promote(self, settings: Settings, learner: Learner, new: Unseen, step: dict[str, Any]) -> Outcome:
+    def _promote(self, settings: Settings, learner: Learner, new: Gathered, step: dict[str, Any]) -> Outcome:
         """Everything is written aside first; the ledger's line makes it current."""
         number = self.ledger.latest + 1
         parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict(), "optimizer": self.momentum}

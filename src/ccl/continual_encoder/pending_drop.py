@@ -10,7 +10,7 @@ from typing import Any
 
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.folder import EncoderFolder, Ledger
-from ccl.data import Unseen
+from ccl.data import Gathered
 from ccl.errors import UserError
 from ccl.settings import Settings, differences
 from ccl.training import Observer
@@ -19,7 +19,7 @@ DROP = "drop.json"
 UNPACKED = ".unpacked"  # hidden, should the state lie in a folder that is learned
 
 
-def fingerprint(images: Unseen) -> str:
+def fingerprint(images: Gathered) -> str:
     """Equal for equal images in equal order."""
     return hashlib.sha256(b"".join(images.digests)).hexdigest()[:16]
 

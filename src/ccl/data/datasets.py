@@ -34,9 +34,7 @@ def load_dataset(
         raise UserError(f"resize must be at least 1 pixel, got {resize}")
     if name == "imagenet-sub" and classes is None:
         classes = _IMAGENET_SUB_CLASSES
-    whole = _opened(name, data_root(root), resize, seed, download, progress)
-    if classes is not None or images_per_class is not None:
-        whole = narrowed(whole, classes, images_per_class)
+    whole = narrowed(_opened(name, data_root(root), resize, seed, download, progress), classes, images_per_class)
     dataset = ingested(whole, resize, progress)
     return replace(dataset, fingerprint=taken_fingerprint(whole, classes, resize, dataset.skipped))
 

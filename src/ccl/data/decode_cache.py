@@ -18,7 +18,6 @@ import PIL
 from ccl.data import decoding
 
 FILE_NAME = "screening.sqlite3"
-_AT_ONCE = 900  # older SQLite takes no more than 999 values in one question
 # A file changed twice within a tick of the clock looks unchanged: what is younger than this is not remembered.
 _SETTLED_NS = 2_000_000_000
 
@@ -68,20 +67,15 @@ class Verdicts:
         return self._database
 
     def known(self, keys: Sequence[bytes | None]) -> dict[bytes, Verdict]:
-        """The verdicts on those of the keys that have one."""
+        """The verdicts on those of the keys that have one; at most 999 keys, as older SQLite takes no more values."""
         wanted = [key for key in keys if key is not None]
-        found: dict[bytes, Verdict] = {}
+        question = f"SELECT * FROM decoded WHERE key IN ({','.join('?' * len(wanted))})"
         try:
-            database = self._opened()
-            for start in range(0, len(wanted) if database else 0, _AT_ONCE):
-                some = wanted[start : start + _AT_ONCE]
-                question = f"SELECT * FROM decoded WHERE key IN ({','.join('?' * len(some))})"
-                assert database is not None
-                found.update((key, Verdict(*row)) for key, *row in database.execute(question, some))
+            database = self._opened() if wanted else None
+            return {key: Verdict(*row) for key, *row in database.execute(question, wanted)} if database else {}
         except (OSError, sqlite3.Error) as error:
             self._give_up(error)
             return {}
-        return found
 
     def keep(self, verdicts: Mapping[bytes, Verdict]) -> None:
         """Remember these, at once."""

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.data.arrays import square_arrays, square_picture
-from ccl.data.dataset import BadImage, Progress, with_ids
+from ccl.data.dataset import BadImage, Progress
 from ccl.data.decode_cache import Verdict, Verdicts, cache_folder, keys_of
 from ccl.data.decoding import BadImageError, in_full, open_image, upright_rgb
 from ccl.data.found_files import FoundFiles
@@ -39,7 +39,7 @@ from ccl.data.sources import ArraySource, FileSource, ImageSource
 from ccl.errors import UserError
 
 MAX_BAD_SHARE = 0.05
-CHUNK = 512  # images whose pixels wait in memory at one time
+CHUNK = 512  # images whose pixels wait in memory at one time, and about which the cache is asked
 _MAX_THREADS = 16
 
 
@@ -103,7 +103,7 @@ def squared(source: ImageSource, side: int, progress: Progress | None = None) ->
     found = ingest(source, side=side, progress=progress)
     for bad in found.skipped:
         raise BadImageError(bad.reason, bad.path)
-    return with_ids(found.source, source.ids)
+    return found.source.with_ids(source.ids)
 
 
 class _Look(NamedTuple):
@@ -146,7 +146,7 @@ def ingest(
     positions, ids = torch.tensor(kept, dtype=torch.int64), first_id + torch.arange(len(kept))  # (N,), (N,)
     part = source if len(kept) == len(source) or squares is not None else source.subset(positions)
     return Gathered(
-        source=with_ids(part, ids) if squares is None else ArraySource(squares, ids),
+        source=part.with_ids(ids) if squares is None else ArraySource(squares, ids),
         names=tuple(names[at] for at in kept),
         digests=tuple(looks[at].digest for at in kept),
         shorter_sides=torch.tensor([looks[at].shorter_side for at in kept], dtype=torch.int64),
