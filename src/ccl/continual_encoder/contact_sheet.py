@@ -10,7 +10,7 @@ from ccl.atomic_files import replacing
 from ccl.continual_encoder.writing import check_target
 from ccl.errors import UserError
 from ccl.report.drawing import short
-from ccl.report.html import render
+from ccl.report.templates import render
 from ccl.report.thumbnails import small_picture, thumbnail
 
 MOST_IMAGES = 2000  # on one sheet: a page of some 10 MB

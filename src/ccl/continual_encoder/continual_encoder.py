@@ -129,15 +129,11 @@ class ContinualEncoder:
         return outcomes
 
     def _drops(self, images: Images, chunk: int) -> Iterator[Gather]:
-        if isinstance(images, str | Path):
-            yield _from_files([images])
-        elif isinstance(images, np.ndarray | Tensor):
-            yield _from_arrays(images)
-        elif isinstance(images, Sequence):
-            yield _from_files(images) if _are_paths(images) else _from_arrays(images)
+        if isinstance(images, str | Path | np.ndarray | Tensor | Sequence):
+            yield _gather(images)
         else:
             for part in chunked(self._unseen(images), chunk, minimum=FEWEST_IMAGES):
-                yield _from_arrays(part)
+                yield _gather(part)
 
     def _unseen(self, images: Iterable[Any]) -> Iterator[Any]:
         """Images not met before: so that a stream that is begun anew is cut where it was cut the first time."""
@@ -225,26 +221,18 @@ class ContinualEncoder:
         write_state_page(self._state)
 
 
-def _are_paths(images: Sequence[Any]) -> bool:
-    return len(images) > 0 and all(isinstance(image, str | Path) for image in images)
-
-
-def _from_files(paths: Sequence[Any]) -> Gather:
-    return partial(gather, paths)
-
-
-def _from_arrays(images: Any) -> Gather:
+def _gather(images: Images) -> Gather:
+    """How these images, all of them as one, are gathered."""
+    if isinstance(images, str | Path):
+        return partial(gather, [images])
+    if isinstance(images, Sequence) and len(images) and all(isinstance(image, str | Path) for image in images):
+        return partial(gather, images)
     return lambda workshop, progress, *how: gather_arrays(images, None, *how)
 
 
 def _gathered(images: Images, workshop: Path) -> Gathered:
-    """All of them as one; refuses what has unusable files, since rows would no longer match what was given."""
-    if isinstance(images, str | Path):
-        found = gather([images], workshop)
-    elif isinstance(images, Sequence) and _are_paths(images):
-        found = gather(images, workshop)
-    else:
-        found = gather_arrays(images)
+    """All of them; refuses what has unusable files, since rows would no longer match what was given."""
+    found = _gather(images)(workshop, lambda done, total: None, None, lambda digest: False)
     if found.skipped:
         raise UserError(f"{len(found.skipped)} files are not usable images, the first is {found.skipped[0]}")
     return found

@@ -3,7 +3,6 @@
 The same call again resumes where it was interrupted, to the same bits; the images are not needed afterwards.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,17 +15,16 @@ import torch
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, choose
 from ccl.continual_encoder.folder import STATE, STEPS, EncoderFolder, Ledger
-from ccl.continual_encoder.health import load_labelled
 from ccl.continual_encoder.pending_drop import UNPACKED, Claim, fingerprint, forget_stale, is_begun, mark_refused
-from ccl.continual_encoder.promotion import judged, lost_too_much
+from ccl.continual_encoder.promotion import judged, load_labelled, lost_too_much
 from ccl.data import BadImage, Gathered, ImageSource, squared, write_bad_images
 from ccl.errors import UserError
-from ccl.folder import METRICS
+from ccl.folder import METRICS, read_rows
 from ccl.loading import merged
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
 from ccl.runs.protocol import code_hash
-from ccl.runs.run_checkpoint import by_part
+from ccl.runs.run_checkpoint import by_part, joined_parts
 from ccl.runs.session import Session
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Progress, learn_step
@@ -156,12 +154,12 @@ class _Drop:
         kind = str(asked.get("device", "auto"))
         if kind == "auto":
             kind = "cuda" if torch.cuda.is_available() else "cpu"
-        choice = choose(len(new.source), new.median_side, kind.partition(":")[0], asked)
-        for line in choice.reasons:
+        settings, reasons = choose(len(new.source), new.median_side, kind.partition(":")[0], asked)
+        for line in reasons:
             self.display.note(line)
         if asked:
             self.display.note(f"as asked: {', '.join(_flat(asked))}")
-        return choice.settings
+        return settings
 
     def _train(
         self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
@@ -184,7 +182,6 @@ class _Drop:
 
     def _about(self, new: Gathered, learner: Learner) -> dict[str, Any]:
         """What the state will remember of this step, beside how it was judged."""
-        rows = [json.loads(line) for line in (self.state.learning / METRICS).read_text(encoding="utf-8").splitlines()]
         return {
             "step": self.step + 1,
             "name": self.options.name,
@@ -193,7 +190,7 @@ class _Drop:
             "num_known": new.num_known,
             "num_repeated": new.num_repeated,
             "num_remembered": len(learner.memory),
-            "seconds": round(sum(float(row.get("seconds", 0.0)) for row in rows), 1),
+            "seconds": round(sum(float(row.get("seconds", 0.0)) for row in read_rows(self.state.learning)), 1),
         }
 
     def _refuse(self, step: Mapping[str, Any], reason: str) -> Outcome:
@@ -207,7 +204,6 @@ class _Drop:
         """Everything is written aside first; the ledger's line makes it current."""
         number = self.ledger.latest + 1
         parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict(), "optimizer": self.momentum}
-        tensors = {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
         steps = [*self.past["steps"], {**step, "version": number}]
         about = {
             "version": number,
@@ -220,7 +216,7 @@ class _Drop:
             "settings": settings.model_dump(mode="json"),
         }
         self.state.remember_seen(number, new.digests)
-        self.state.versions.save(tensors, about, number=number)
+        self.state.versions.save(joined_parts(parts), about, number=number)
         kept = self.state.path / STEPS / f"{number:08d}"
         kept.mkdir(parents=True, exist_ok=True)
         for name in (METRICS, BAD_IMAGES):

@@ -20,7 +20,7 @@ from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, rec
 from ccl.report.summary import costs, every_run, make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
-from ccl.report.html import render
+from ccl.report.templates import render
 from ccl.report.thumbnails import MOST_IMAGES, gallery
 
 # Sections in their order, and what they are called.

@@ -14,7 +14,6 @@ from PIL import Image
 
 from ccl.continual_encoder import FrozenEncoder, searching
 from ccl.continual_encoder.contact_sheet import Answer, Shown, check_sheet_size, write_sheet
-from ccl.continual_encoder.description import description
 from ccl.continual_encoder.feature_files import write_features
 from ccl.continual_encoder.searching import Collection, find, nearest, stored_collection
 from ccl.data import FileSource
@@ -53,7 +52,7 @@ def test_stored_features_serve_as_the_images_do_and_only_their_own_encoder(
     names = [str(path) for path in sorted(labelled.rglob("*.png"))]
     source = FileSource(names)
     rows = frozen.features(source)
-    write_features(tmp_path / "f.npz", rows, names, 3, description(frozen))
+    write_features(tmp_path / "f.npz", rows, names, 3, frozen.description)
     fresh = Collection(rows, names, source.encoded)
     stored = stored_collection(tmp_path / "f.npz", frozen)
     assert find(fresh, stored, 4) == find(fresh, fresh, 4)
