@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ccl.report.tables import Table
-    from ccl.runs.cells import Cell
+    from ccl.runs.grid_cells import Cell
 
 
 def compare(
@@ -36,7 +36,7 @@ def compare(
 
     Example: ccl compare cifar100-mini --data-root DATA --steps 5,10 --seeds 0-4 --out runs/table1
     """
-    from ccl.cli.lists import assignment_lists, names, numbers
+    from ccl.cli.value_lists import assignment_lists, names, numbers
     from ccl.loading import load_settings
 
     assignments = with_data(assignments, data_root, download)
@@ -46,7 +46,7 @@ def compare(
 
     from rich.console import Console
 
-    from ccl.runs.cells import Grid, make_cells
+    from ccl.runs.grid_cells import Grid, make_cells
 
     grid = Grid(preset, chosen, columns, names(objectives, "--objectives"), numbers(steps, "--steps"), varied)
     cells = make_cells(grid, assignments)

@@ -19,7 +19,7 @@ def demo(
 
     Example: ccl demo --strategies finetuning,ccl --out demo-run
     """
-    from ccl.cli.lists import names
+    from ccl.cli.value_lists import names
     from ccl.loading import load_settings
 
     chosen = names(strategies, "--strategies")

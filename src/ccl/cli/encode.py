@@ -21,7 +21,7 @@ def encode(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import gathered, read, report_left_out
+    from ccl.cli.image_input import gathered, read, report_left_out
     from ccl.continual_encoder.feature_files import check_features_target, write_features
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.runs.display import note

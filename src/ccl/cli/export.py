@@ -24,7 +24,7 @@ def export(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import bar, gathered, report_left_out
+    from ccl.cli.image_input import bar, gathered, report_left_out
     from ccl.continual_encoder import exporting
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.continual_encoder.model_card import write_card

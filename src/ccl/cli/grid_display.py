@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ccl.runs.cell_run import CellState
-from ccl.runs.cells import Cell
 from ccl.runs.display import note
 from ccl.runs.grid import Watcher
+from ccl.runs.grid_cells import Cell
 
 _MIN_GAIN = 0.01  # of one run: before that much is done, the time left is only a guess, and is not shown
 _OTHER_LINES = 6  # of the terminal, other than the table's rows

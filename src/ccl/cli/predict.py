@@ -25,7 +25,7 @@ def predict(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import gathered, read, report_left_out
+    from ccl.cli.image_input import gathered, read, report_left_out
     from ccl.continual_encoder import classifiers
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.runs.display import note

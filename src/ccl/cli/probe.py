@@ -23,7 +23,7 @@ def probe(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import bar, report_left_out
+    from ccl.cli.image_input import bar, report_left_out
     from ccl.continual_encoder.classifiers import check_classifier_target, default_path, save, train
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.data import load_dataset

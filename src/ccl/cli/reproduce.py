@@ -8,7 +8,7 @@ import typer
 from ccl.cli.options import DATA_ROOT, DOWNLOAD, JOBS, SET_ALL, with_data
 
 if TYPE_CHECKING:
-    from ccl.runs.cells import Cell
+    from ccl.runs.grid_cells import Cell
 
 
 def reproduce(
@@ -36,7 +36,7 @@ def reproduce(
 
     Example: ccl reproduce table1 --scale mini --data-root DATA --out runs/paper
     """
-    from ccl.cli.lists import numbers
+    from ccl.cli.value_lists import numbers
     from ccl.errors import UserError
 
     if scale not in ("mini", "paper"):
@@ -48,9 +48,9 @@ def reproduce(
     from rich.console import Console
 
     from ccl.cli.compare import run_and_report
-    from ccl.runs.artefacts import choose
-    from ccl.runs.cells import make_cells
     from ccl.runs.display import note
+    from ccl.runs.grid_cells import make_cells
+    from ccl.runs.paper_artefacts import choose
 
     about, which, grid = choose(artefact, scale, stream or dataset, columns, lengths)
     cells = make_cells(grid, with_data(assignments, data_root, download))

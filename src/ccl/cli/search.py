@@ -24,7 +24,7 @@ def search(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import gathered, read, report_left_out
+    from ccl.cli.image_input import gathered, read, report_left_out
     from ccl.continual_encoder.contact_sheet import check_sheet_size, check_sheet_target, write_sheet
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.continual_encoder.searching import Collection, find, stored_collection

@@ -16,7 +16,7 @@ from torch import Tensor
 from ccl.atomic_files import write_csv, write_file
 from ccl.continual_encoder.folder import CLASSIFIERS
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.writing import check_target
+from ccl.continual_encoder.output_checks import check_target
 from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.evaluation import LinearClassifier, fair_voters, fit, knn_accuracy

@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from ccl.atomic_files import replacing
-from ccl.continual_encoder.writing import check_target
+from ccl.continual_encoder.output_checks import check_target
 from ccl.errors import UserError
 from ccl.report.drawing import short
 from ccl.report.templates import render

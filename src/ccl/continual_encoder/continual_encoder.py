@@ -16,7 +16,7 @@ from ccl.continual_encoder.default_settings import FEWEST_IMAGES, refuse_mistake
 from ccl.continual_encoder.exporting import Exported, export
 from ccl.continual_encoder.folder import STATE, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
-from ccl.continual_encoder.learning import KEEP_VERSIONS, Gather, Options, Outcome, learn
+from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Gather, Options, Outcome, learn
 from ccl.continual_encoder.model_card import write_card
 from ccl.continual_encoder.page import write_state_page
 from ccl.continual_encoder.searching import Collection, find

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ccl.atomic_files import replacing
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.writing import check_target, require
+from ccl.continual_encoder.output_checks import check_target, require
 from ccl.data import ImageSource, chain, load_dataset
 from ccl.encoders import make_backbone
 from ccl.encoders.reading import evaluating

@@ -7,9 +7,9 @@ for: the embedded sets are drawn from a seed, the others are found below a data 
 
 from ccl.data.batches import epoch_batches
 from ccl.data.dataset import BadImage, Dataset, write_bad_images
-from ccl.data.datasets import EMBEDDED_DOMAINS, data_root, load_dataset
+from ccl.data.dataset_loader import EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
-from ccl.data.gathered import Gathered
+from ccl.data.gathered_images import Gathered
 from ccl.data.ingest import gather, gather_arrays, squared
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.data.streams import (

@@ -33,7 +33,7 @@ from ccl.data.dataset import BadImage, Progress
 from ccl.data.decode_cache import Verdict, Verdicts, cache_folder, keys_of
 from ccl.data.decoding import BadImageError, in_full, open_image, upright_rgb
 from ccl.data.found_files import FoundFiles
-from ccl.data.gathered import Gathered, IsKnown
+from ccl.data.gathered_images import Gathered, IsKnown
 from ccl.data.in_memory import Pile, content_digest, each
 from ccl.data.sources import ArraySource, FileSource, ImageSource
 from ccl.errors import UserError

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from ccl.atomic_files import write_file
 from ccl.report import figures, measures
 from ccl.report.drawing import to_svg
-from ccl.report.intervals import dots, forest
-from ccl.report.maps import embedding_maps
+from ccl.report.embedding_maps import embedding_maps
+from ccl.report.interval_plots import dots, forest
 from ccl.report.provenance import facts_by_arm
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, records_of

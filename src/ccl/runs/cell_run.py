@@ -18,8 +18,8 @@ from ccl.folder import METRICS, PROTOCOL, SETTINGS, is_finished, read_status
 from ccl.loading import dump_settings, load_settings
 from ccl.report import RunRecord, read_run
 from ccl.report.measures import all_classes
-from ccl.runs.cells import Cell
 from ccl.runs.folder_lock import LOCK
+from ccl.runs.grid_cells import Cell
 
 CELLS, LOGS = "cells", "logs"  # folders beside the cells' own: the settings and the output of each
 _USER_ERROR = 2  # the exit code of a refusal

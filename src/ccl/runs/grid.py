@@ -14,7 +14,7 @@ from ccl.folder import SETTINGS, is_finished
 from ccl.loading import load_settings
 from ccl.report import RunRecord
 from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure
-from ccl.runs.cells import Cell
+from ccl.runs.grid_cells import Cell
 from ccl.training.stopping import StopRequest
 
 SECONDS_BETWEEN_LOOKS = 0.3

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from ccl.cli.grid_display import LiveGrid, Pace, PlainGrid, make_grid_display, summary
 from ccl.runs.cell_run import CellState
-from ccl.runs.cells import Cell, Grid, make_cells
+from ccl.runs.grid_cells import Cell, Grid, make_cells
 
 CELLS = make_cells(Grid("demo", ["finetuning", "ccl"], [0, 1]))
 WAITING = CellState("waiting", 0.0)

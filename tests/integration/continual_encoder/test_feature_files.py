@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ccl.continual_encoder.feature_files import read_features, write_features
-from ccl.continual_encoder.writing import check_target, require
+from ccl.continual_encoder.output_checks import check_target, require
 from ccl.errors import UserError
 
 NAMES = ['a, "b".png', "zeile\numbruch.png", "kyrillisch-ж.png", "bytes-\udcff.png"]

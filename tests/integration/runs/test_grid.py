@@ -20,8 +20,8 @@ from ccl.errors import StoppedError, UserError
 from ccl.loading import dump_settings, load_settings
 from ccl.runs import cell_run, grid
 from ccl.runs.cell_run import CellState
-from ccl.runs.cells import Cell, Grid, make_cells
 from ccl.runs.grid import run_grid
+from ccl.runs.grid_cells import Cell, Grid, make_cells
 
 PYTHON = sys.executable  # which a fixture replaces
 

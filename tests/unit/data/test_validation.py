@@ -22,7 +22,7 @@ from ccl.data import (
     load_dataset,
     write_bad_images,
 )
-from ccl.data.datasets import ingested
+from ccl.data.dataset_loader import ingested
 from ccl.errors import UserError
 
 Colour = tuple[int, int, int]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ccl.errors import UserError, did_you_mean
-from ccl.report import published
+from ccl.report import published_results as published
 from ccl.report.tables import Table
-from ccl.runs.cells import Grid
+from ccl.runs.grid_cells import Grid
 
 FOUR = ("finetuning", "simple_rehearsal", "ccl", "upper_bound")
 FIVE_ROWS = ("finetuning", "simple_rehearsal", "variance_rehearsal", "variance_distillation", "ccl")

@@ -3,7 +3,7 @@
 import pytest
 
 from ccl.errors import UserError
-from ccl.runs.cells import Cell, Grid, make_cells
+from ccl.runs.grid_cells import Cell, Grid, make_cells
 from ccl.strategies import STRATEGIES, Strategy
 
 ALL = ("finetuning", "simple_rehearsal", "ccl", "upper_bound")

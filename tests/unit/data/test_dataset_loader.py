@@ -9,7 +9,7 @@ from PIL import Image
 
 from ccl.data import ArraySource, Dataset, data_root, load_dataset
 from ccl.data.dataset import narrowed
-from ccl.data.datasets import ingested
+from ccl.data.dataset_loader import ingested
 from ccl.errors import UserError
 
 

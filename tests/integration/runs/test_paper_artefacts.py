@@ -3,8 +3,8 @@
 import pytest
 
 from ccl.errors import UserError
-from ccl.runs.artefacts import ARTEFACTS, choose
-from ccl.runs.cells import make_cells
+from ccl.runs.grid_cells import make_cells
+from ccl.runs.paper_artefacts import ARTEFACTS, choose
 
 NAMES = ["table1", "ablation", "queue-size", "clusters", "objectives", "figure1a", "figure1b", "transfer"]
 

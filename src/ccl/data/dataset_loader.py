@@ -67,7 +67,7 @@ def ingested(dataset: Dataset, side: int | None = None, progress: Progress | Non
 def _opened(name: str, root: Path, resize: int | None, seed: int, download: bool, progress: Progress | None) -> Dataset:
     """The whole dataset; imports are late, as each kind needs packages of its own."""
     if name in EMBEDDED_DOMAINS or name == "embedded":
-        from ccl.data.embedded import MAX_SIZE, MIN_SIZE, NATIVE_SIZE, generate
+        from ccl.data.embedded_datasets import MAX_SIZE, MIN_SIZE, NATIVE_SIZE, generate
 
         # Drawn at the wanted size where that can be done, so that nothing is resampled twice.
         size = min(max(resize or NATIVE_SIZE, MIN_SIZE), MAX_SIZE)
