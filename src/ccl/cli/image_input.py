@@ -28,9 +28,9 @@ def bar(console: Console, text: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def gathered(inputs: Sequence[str], console: Console) -> Iterator[Gathered]:
     """The images behind the inputs, for as long as the context lasts; a UserError where there are none."""
-    with tempfile.TemporaryDirectory(prefix="ccl-") as workshop:
+    with tempfile.TemporaryDirectory(prefix="ccl-") as scratch:
         with bar(console, "looking through the images") as progress:
-            found = gather(inputs, Path(workshop), progress)
+            found = gather(inputs, Path(scratch), progress)
         for line in found.notes:
             note(console, line)
         if not len(found.source):

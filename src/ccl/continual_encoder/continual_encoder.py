@@ -151,8 +151,8 @@ class ContinualEncoder:
 
     def encode(self, images: Images, *, version: int | None = None) -> NDArray[np.float32]:
         """Features (N, F) of the images, by the pinned version, else the current one; unusable files are refused."""
-        with TemporaryDirectory() as workshop, closing(self.frozen(version)) as encoder:
-            rows: NDArray[np.float32] = encoder.features(_gathered(images, Path(workshop)).source).numpy()
+        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
+            rows: NDArray[np.float32] = encoder.features(_gathered(images, Path(scratch)).source).numpy()
             return rows
 
     def search(
@@ -160,10 +160,10 @@ class ContinualEncoder:
     ) -> list[Answer]:
         """The k images most like each query, best first; written as a sheet to look at, .html or .png."""
         check_sheet_target(Path(path))
-        with TemporaryDirectory() as workshop, closing(self.frozen(version)) as encoder:
+        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             asked, searched = (
                 Collection(encoder.features(found.source), found.names, found.source.encoded)
-                for found in (_gathered(some, Path(workshop)) for some in (queries, images))
+                for found in (_gathered(some, Path(scratch)) for some in (queries, images))
             )
             answers = find(asked, searched, k)
             write_sheet(Path(path), answers, f"Most alike, by version {encoder.version}")
@@ -179,12 +179,12 @@ class ContinualEncoder:
 
         Without images it is checked on those it remembers.
         """
-        with TemporaryDirectory() as workshop, closing(self.frozen(version)) as encoder:
+        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             if images is None:
                 memory = self._state.memory_of(encoder.version)
                 source: ImageSource = EncodedSource(memory.files, memory.ids)
             else:
-                source = _gathered(images, Path(workshop)).source
+                source = _gathered(images, Path(scratch)).source
             exported = export(encoder, Path(path), source if len(source) else None)
             write_card(encoder, exported)
             return exported
@@ -227,12 +227,12 @@ def _gather(images: Images) -> Gather:
         return partial(gather, [images])
     if isinstance(images, Sequence) and len(images) and all(isinstance(image, str | Path) for image in images):
         return partial(gather, images)
-    return lambda workshop, progress, *how: gather_arrays(images, None, *how)
+    return lambda scratch, progress, *how: gather_arrays(images, None, *how)
 
 
-def _gathered(images: Images, workshop: Path) -> Gathered:
+def _gathered(images: Images, scratch: Path) -> Gathered:
     """All of them; refuses what has unusable files, since rows would no longer match what was given."""
-    found = _gather(images)(workshop, lambda done, total: None, None, lambda digest: False)
+    found = _gather(images)(scratch, lambda done, total: None, None, lambda digest: False)
     if found.skipped:
         raise UserError(f"{len(found.skipped)} files are not usable images, the first is {found.skipped[0]}")
     return found

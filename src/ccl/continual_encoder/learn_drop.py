@@ -15,7 +15,7 @@ import torch
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, choose
 from ccl.continual_encoder.folder import STATE, STEPS, EncoderFolder, Ledger
-from ccl.continual_encoder.pending_drop import UNPACKED, Claim, fingerprint, forget_stale, is_begun, mark_refused
+from ccl.continual_encoder.pending_drop import UNPACKED, PendingDrop, fingerprint, forget_stale, is_begun, mark_refused
 from ccl.continual_encoder.promotion import judged, load_labelled, lost_too_much
 from ccl.data import BadImage, Gathered, ImageSource, squared, write_bad_images
 from ccl.errors import UserError
@@ -108,8 +108,8 @@ class _Drop:
             )
         settings = self._settings(new, before)
         labelled = load_labelled(self.options.probe, settings.data.resize) if self.options.probe else None
-        claim = Claim(self.options.name, fingerprint(new), self.ledger.current, len(new.source))
-        claim.stake(self.state, self.ledger, settings, self.options.restart, self.display)
+        pending = PendingDrop(self.options.name, fingerprint(new), self.ledger.current, len(new.source))
+        pending.begin(self.state, self.ledger, settings, self.options.restart, self.display)
         if gathered.skipped:
             self._note_bad(gathered.skipped)
         images = new.source
@@ -119,7 +119,7 @@ class _Drop:
         device = build_device(settings)
         learner, viewer = build_learner(settings, device), build_viewer(settings, device)
         try:
-            self._train(settings, learner, viewer, images, claim.fingerprint)
+            self._train(settings, learner, viewer, images, pending.fingerprint)
             step = self._about(new, learner) | judged(
                 self.state, settings, self.parent, learner, viewer, images, labelled, self.past["steps"]
             )

@@ -25,7 +25,7 @@ def fingerprint(images: Gathered) -> str:
 
 
 @dataclass(frozen=True)
-class Claim:
+class PendingDrop:
     """A drop, and the version that it is learned on."""
 
     name: str
@@ -33,7 +33,7 @@ class Claim:
     parent: int
     num_images: int
 
-    def stake(self, state: EncoderFolder, ledger: Ledger, settings: Settings, restart: bool, display: Observer) -> None:
+    def begin(self, state: EncoderFolder, ledger: Ledger, settings: Settings, restart: bool, display: Observer) -> None:
         """From here on this drop is under way, or resumed; refuses where another one is."""
         path = state.learning / DROP
         if path.exists() and restart:

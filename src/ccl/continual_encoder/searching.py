@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.continual_encoder.contact_sheet import Answer, Shown
+from ccl.continual_encoder.contact_sheet import Answer, SheetImage
 from ccl.continual_encoder.feature_files import read_features
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 
@@ -49,8 +49,8 @@ class Collection:
     names: Sequence[str]
     content: Callable[[int], bytes | None]  # of the image at a position; None where it is gone
 
-    def shown(self, position: int) -> Shown:
-        return Shown(self.names[position], self.content(position))
+    def shown(self, position: int) -> SheetImage:
+        return SheetImage(self.names[position], self.content(position))
 
 
 def stored_collection(path: Path, frozen: FrozenEncoder) -> Collection:

@@ -143,7 +143,7 @@ def _chosen_classes(dataset: Dataset, classes: Classes) -> list[int]:
             raise UserError(f"{dataset.name} has no class {name!r}{did_you_mean(name, known)}")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"class {twice!r} stands twice in the list of classes")
+        raise UserError(f"class {twice!r} is named twice in the list of classes")
     return sorted(known[name] for name in names)
 
 

@@ -30,15 +30,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ccl"
 
 
-class Verdict(NamedTuple):
+class DecodeResult(NamedTuple):
     """What the decoder said of a file."""
 
     reason: str = ""  # why it is left out; "" for a sound image
     shorter_side: int = 0  # in pixels, of a sound one
 
 
-class Verdicts:
-    """Verdicts on files by their keys.
+class DecodeCache:
+    """DecodeCache on files by their keys.
 
     Without a usable database nothing is known and nothing kept, and `trouble` says in a line why.
     """
@@ -66,18 +66,18 @@ class Verdicts:
             )
         return self._database
 
-    def known(self, keys: Sequence[bytes | None]) -> dict[bytes, Verdict]:
+    def known(self, keys: Sequence[bytes | None]) -> dict[bytes, DecodeResult]:
         """The verdicts on those of the keys that have one; at most 999 keys, as older SQLite takes no more values."""
         wanted = [key for key in keys if key is not None]
         question = f"SELECT * FROM decoded WHERE key IN ({','.join('?' * len(wanted))})"
         try:
             database = self._opened() if wanted else None
-            return {key: Verdict(*row) for key, *row in database.execute(question, wanted)} if database else {}
+            return {key: DecodeResult(*row) for key, *row in database.execute(question, wanted)} if database else {}
         except (OSError, sqlite3.Error) as error:
             self._give_up(error)
             return {}
 
-    def keep(self, verdicts: Mapping[bytes, Verdict]) -> None:
+    def keep(self, verdicts: Mapping[bytes, DecodeResult]) -> None:
         """Remember these, at once."""
         try:
             if (database := self._opened()) is not None:
@@ -94,7 +94,7 @@ class Verdicts:
 
     def _give_up(self, error: Exception) -> None:
         self._close()
-        self.trouble = f"the cache of decoded files {self.path} can't be used and is passed over ({error})"
+        self.trouble = f"the cache of decoded files {self.path} can't be used and is skipped ({error})"
         # Locked, full or not writable may pass; what is not a sound database will never be one again.
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
             self.path.unlink(missing_ok=True)
