@@ -39,7 +39,7 @@ def learn(
     refuse_mistakes(asked)  # now: torch takes seconds
 
     from ccl.continual_encoder import ContinualEncoder
-    from ccl.continual_encoder.folder import EncoderFolder
+    from ccl.continual_encoder.encoder_folder import EncoderFolder
     from ccl.continual_encoder.tables import health
     from ccl.report.tables import to_rich
     from ccl.runs.display import make_display

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ccl.continual_encoder.contact_sheet import Answer, check_sheet_target, write_sheet
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, refuse_mistakes
+from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
 from ccl.continual_encoder.exporting import Exported, export
-from ccl.continual_encoder.folder import STATE, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
 from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Gather, Options, Outcome, learn
 from ccl.continual_encoder.model_card import write_card

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ccl.continual_encoder.folder import EncoderFolder
+from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.data import ImageSource, squared
 from ccl.encoders import Encoder
 from ccl.encoders.reading import extract

@@ -14,7 +14,7 @@ import torch
 
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, choose
-from ccl.continual_encoder.folder import STATE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.encoder_folder import STATE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.pending_drop import UNPACKED, PendingDrop, fingerprint, forget_stale, is_begun, mark_refused
 from ccl.continual_encoder.promotion import judged, load_labelled, lost_too_much
 from ccl.data import BadImage, Gathered, ImageSource, squared, write_bad_images

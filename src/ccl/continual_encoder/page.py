@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ccl.atomic_files import write_file
-from ccl.continual_encoder.folder import PAGE, EncoderFolder, Ledger
+from ccl.continual_encoder.encoder_folder import PAGE, EncoderFolder, Ledger
 from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, events, history, pair
 from ccl.memory import RehearsalMemory
 from ccl.report.drawing import GREY, drawing, to_svg

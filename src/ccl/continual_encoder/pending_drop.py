@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ccl.atomic_files import write_file
-from ccl.continual_encoder.folder import EncoderFolder, Ledger
+from ccl.continual_encoder.encoder_folder import EncoderFolder, Ledger
 from ccl.data import Gathered
 from ccl.errors import UserError
 from ccl.settings import Settings, differences

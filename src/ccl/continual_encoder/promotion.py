@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ccl.continual_encoder.folder import EncoderFolder
+from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.continual_encoder.frozen_encoder import thawed
 from ccl.data import Dataset, ImageSource, load_dataset
 from ccl.encoders import Encoder

@@ -17,7 +17,7 @@ from PIL import Image
 
 from ccl import ContinualEncoder
 from ccl.continual_encoder import promotion
-from ccl.continual_encoder.folder import STATE, EncoderFolder
+from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder
 from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.folder import read_status
