@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.folder import EncoderFolder
+from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.data import EMBEDDED_DOMAINS, Dataset, load_dataset
 from ccl.evaluation import fit
 

@@ -4,9 +4,10 @@ A reader, also after a kill or a power cut, finds the old content or the new, ne
 removed; what a kill leaves has a hidden name with `.part` in it and is never read.
 """
 
+import csv
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +16,17 @@ def write_file(path: Path, content: str | bytes) -> None:
     """Write or replace a file; text is UTF-8, with a question mark for what UTF-8 can't hold."""
     with replacing(path) as unfinished:
         unfinished.write_bytes(content.encode("utf-8", errors="replace") if isinstance(content, str) else content)
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write or replace a table, UTF-8 whatever bytes the file names in it hold."""
+    with (
+        replacing(path) as unfinished,
+        unfinished.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        # Text is quoted, because Python before 3.13 leaves a lone carriage return bare.
+        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        writer.writerows([columns, *rows])
 
 
 @contextmanager

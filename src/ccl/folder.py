@@ -29,6 +29,12 @@ def read_status(folder: Path) -> dict[str, Any]:
     return status if isinstance(status, dict) else {}
 
 
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl, [] where there are none yet."""
+    path = folder / METRICS
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
 def find_runs(folders: Sequence[Path]) -> list[Path]:
     """The run folders among these and below them, each once, sorted; refuses a folder without any."""
     found: dict[Path, None] = {}

@@ -29,12 +29,9 @@ def main() -> None:
     except KeyboardInterrupt:
         _say("stopped")
         sys.exit(130)
-    except ArithmeticError as error:
-        _say(str(error))
-        sys.exit(1)
     except BrokenPipeError:
         sys.exit(1)
-    except OSError as error:  # a full disk, a folder that vanished: not a fault of the program
+    except (ArithmeticError, OSError) as error:  # a full disk, a folder that vanished: not a fault of the program
         _say(str(error))
         sys.exit(1)
     except Exception:

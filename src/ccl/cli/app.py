@@ -45,20 +45,8 @@ def _options(
     pass
 
 
-app.command()(demo)
-app.command()(run)
-app.command()(compare)
-app.command()(reproduce)
-app.command()(report)
-app.command()(learn)
-app.command()(status)
-app.command()(rollback)
-app.command()(pin)
-app.command()(encode)
-app.command()(probe)
-app.command()(predict)
-app.command()(search)
-app.command()(export)
-app.command()(verify)
-app.command()(selftest)
-app.command()(doctor)
+_RUNS = (demo, run, compare, reproduce, report)
+_ENCODERS = (learn, status, rollback, pin, encode, probe, predict, search, export)
+_CHECKS = (verify, selftest, doctor)
+for command in (*_RUNS, *_ENCODERS, *_CHECKS):  # the order of `ccl --help`
+    app.command()(command)

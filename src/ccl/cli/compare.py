@@ -5,33 +5,29 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ccl.cli.options import DATA_ROOT, DOWNLOAD, JOBS, PRESET, SET_ALL, STRATEGIES, with_data
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
     from ccl.report.tables import Table
-    from ccl.runs.cells import Cell
+    from ccl.runs.grid_cells import Cell
 
 
 def compare(
-    preset: str = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file."),
+    preset: str = PRESET,
     out: Path = typer.Option(..., "--out", "-o", help="The folder of the runs, the tables and the page."),
-    strategies: str = typer.Option(
-        "finetuning,simple_rehearsal,ccl,upper_bound", "--strategies", help="Which ones, joined by commas."
-    ),
+    strategies: str = STRATEGIES,
     objectives: str | None = typer.Option(None, "--objectives", help="Of moco_v2, simclr, insdisc; else the preset's."),
     steps: str | None = typer.Option(None, "--steps", help="Numbers of steps T, such as 5,10; else the preset's."),
     seeds: str = typer.Option("0-2", "--seeds", help="Numbers and ranges, such as 0-4 or 0,2,7."),
     vary: list[str] = typer.Option([], "--vary", metavar="KEY=V1,V2", help="Further values to cross; repeatable."),
-    jobs: int | None = typer.Option(
-        None, "--jobs", "-j", min=1, help="Runs at once; else one per core. On a GPU, as many as fit into its memory."
-    ),
-    assignments: list[str] = typer.Option(
-        [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting of all runs; repeatable."
-    ),
-    data_root: str | None = typer.Option(None, "--data-root", help="Where data lies; else CCL_DATA, else ./data."),
-    download: bool = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent."),
+    jobs: int | None = JOBS,
+    assignments: list[str] = SET_ALL,
+    data_root: str | None = DATA_ROOT,
+    download: bool = DOWNLOAD,
 ) -> None:
     """Run strategies over seeds, several runs at once, and end with tables of mean and spread and a page to look at.
 
@@ -40,46 +36,22 @@ def compare(
 
     Example: ccl compare cifar100-mini --data-root DATA --steps 5,10 --seeds 0-4 --out runs/table1
     """
-    if data_root is not None:
-        assignments = [*assignments, f"data.root={data_root}"]
-    if download:
-        assignments = [*assignments, "data.download=true"]
-    cells = make_grid(preset, strategies, objectives, steps, seeds, vary, assignments)
+    from ccl.cli.value_lists import assignment_lists, names, numbers
+    from ccl.loading import load_settings
+
+    assignments = with_data(assignments, data_root, download)
+    chosen, columns, varied = names(strategies, "--strategies"), numbers(seeds, "--seeds"), assignment_lists(vary)
+    for name in chosen:  # a typo is reported at once; the cells are made after torch, which takes seconds
+        load_settings(preset, [*assignments, f"strategy={name}"])
 
     from rich.console import Console
 
+    from ccl.runs.grid_cells import Grid, make_cells
+
+    grid = Grid(preset, chosen, columns, names(objectives, "--objectives"), numbers(steps, "--steps"), varied)
+    cells = make_cells(grid, assignments)
     if not run_and_report(cells, out, f"ccl compare {Path(preset).stem}", Console(), jobs):
         raise typer.Exit(1)
-
-
-def make_grid(
-    preset: str,
-    strategies: str,
-    objectives: str | None = None,
-    steps: str | None = None,
-    seeds: str = "0",
-    vary: "Sequence[str]" = (),
-    assignments: "Sequence[str]" = (),
-) -> "list[Cell]":
-    """The grid that the words on the command line describe."""
-    from ccl.cli.lists import assignment_lists, names, numbers
-    from ccl.loading import load_settings
-
-    wanted, columns, varied = names(strategies, "--strategies"), numbers(seeds, "--seeds"), assignment_lists([*vary])
-    for name in wanted:  # a typo is reported at once; the cells are made after torch, which takes seconds
-        load_settings(preset, [*assignments, f"strategy={name}"])
-
-    from ccl.runs.cells import make_cells
-
-    return make_cells(
-        preset,
-        strategies=wanted,
-        objectives=[] if objectives is None else names(objectives, "--objectives"),
-        steps=[] if steps is None else numbers(steps, "--steps"),
-        seeds=columns,
-        vary=varied,
-        assignments=assignments,
-    )
 
 
 def run_and_report(
@@ -94,15 +66,13 @@ def run_and_report(
     """Run the grid, write and print the tables of its complete runs, and report failures; True if there were none."""
     from ccl.cli.grid_display import make_grid_display
     from ccl.report.page import write_outcome
-    from ccl.report.tables import to_rich
+    from ccl.report.tables import print_tables
     from ccl.runs.grid import num_cores, run_grid
 
     outcome = run_grid(cells, out, jobs or num_cores(), make_grid_display(console, cells))
     if outcome.records:
-        for table in write_outcome(outcome.records, out, title, name=name, published=published):
-            console.print(to_rich(table, console.width))
-        page = out / f"{name}.html"
-        console.print(f"· the page to look at: {page}", markup=False, highlight=False, soft_wrap=True)
+        tables = write_outcome(outcome.records, out, title, name=name, published=published)
+        print_tables(tables, out / f"{name}.html", console)
     for failure in outcome.failures:
         first, *rest = failure.reason.splitlines()
         lines = [f"ccl: {failure.cell.row}, seed {failure.cell.seed} failed: {first}"]

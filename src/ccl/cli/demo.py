@@ -4,17 +4,15 @@ from pathlib import Path
 
 import typer
 
+from ccl.cli.options import JOBS, SET, STRATEGIES
+
 
 def demo(
     out: Path = typer.Option(Path("demo-run"), "--out", "-o", help="Where the runs and the report go."),
-    strategies: str = typer.Option(
-        "finetuning,simple_rehearsal,ccl,upper_bound", "--strategies", help="Which ones, joined by commas."
-    ),
+    strategies: str = STRATEGIES,
     seed: int = typer.Option(0, "--seed", min=0, help="Class order, initialisation and all draws."),
-    jobs: int | None = typer.Option(None, "--jobs", "-j", min=1, help="Runs at once; else one per core."),
-    assignments: list[str] = typer.Option(
-        [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
-    ),
+    jobs: int | None = JOBS,
+    assignments: list[str] = SET,
 ) -> None:
     """Watch every strategy learn a stream of embedded images: five kinds of pictures, one after the other.
 
@@ -23,12 +21,18 @@ def demo(
 
     Example: ccl demo --strategies finetuning,ccl --out demo-run
     """
-    from ccl.cli.compare import make_grid, run_and_report
+    from ccl.cli.value_lists import names
+    from ccl.loading import load_settings
 
-    cells = make_grid("demo", strategies, seeds=str(seed), assignments=assignments)
+    chosen = names(strategies, "--strategies")
+    for name in chosen:  # a typo is reported at once; the cells are made after torch, which takes seconds
+        load_settings("demo", [*assignments, f"strategy={name}"])
 
     from rich.console import Console
 
+    from ccl.cli.compare import run_and_report
+    from ccl.runs.grid_cells import Grid, make_cells
+
     title = "ccl demo: five kinds of pictures, one after the other"
-    if not run_and_report(cells, out, title, Console(), jobs):
+    if not run_and_report(make_cells(Grid("demo", chosen, [seed]), assignments), out, title, Console(), jobs):
         raise typer.Exit(1)

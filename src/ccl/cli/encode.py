@@ -21,15 +21,15 @@ def encode(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import gathered, note, read, report_left_out
-    from ccl.continual_encoder.description import description
+    from ccl.cli.image_input import gathered, read, report_left_out
     from ccl.continual_encoder.feature_files import check_features_target, write_features
     from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.runs.display import note
 
     check_features_target(out)
     console, encoder = Console(), frozen(state, version)
     with gathered(images, console) as found:
         rows = read(encoder, found.source, console)
-        write_features(out, rows, found.names, encoder.version, description(encoder))
+        write_features(out, rows, found.names, encoder.version, encoder.description)
         report_left_out(found.skipped, console, out)
     note(console, f"{len(rows):,} images, {rows.shape[1]} features each, read by version {encoder.version}: {out}")

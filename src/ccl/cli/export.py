@@ -24,10 +24,11 @@ def export(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import bar, gathered, note, report_left_out
+    from ccl.cli.image_input import bar, gathered, report_left_out
     from ccl.continual_encoder import exporting
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.continual_encoder.model_card import write_card
+    from ccl.runs.display import note
 
     exporting.check_export_target(out)
     console, encoder = Console(), frozen(state, version)

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ccl.runs.cell_run import CellState
-from ccl.runs.cells import Cell
+from ccl.runs.display import note
 from ccl.runs.grid import Watcher
+from ccl.runs.grid_cells import Cell
 
 _MIN_GAIN = 0.01  # of one run: before that much is done, the time left is only a guess, and is not shown
 _OTHER_LINES = 6  # of the terminal, other than the table's rows
@@ -67,7 +68,7 @@ class PlainGrid:
         self._last = time.monotonic()
 
     def note(self, text: str) -> None:
-        self.console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
+        note(self.console, text)
 
     def show(self, states: States) -> None:
         now = time.monotonic()
@@ -112,7 +113,7 @@ class LiveGrid:
         self._live: Live | None = None
 
     def note(self, text: str) -> None:
-        self.console.print(Text(f"· {text}"), soft_wrap=True)
+        note(self.console, text)
 
     def show(self, states: States) -> None:
         if self._live is None:

@@ -5,13 +5,13 @@ from typing import Any
 
 import typer
 
+from ccl.cli.options import SET
+
 
 def learn(
     images: list[str] = typer.Argument(metavar="IMAGES…", help="Folders, files, globs, archives, lists of paths."),
     into: Path = typer.Option(..., "--into", help="The encoder folder; the first call makes it."),
-    assignments: list[str] = typer.Option(
-        [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
-    ),
+    assignments: list[str] = SET,
     memory: str | None = typer.Option(None, "--memory", help="What may be remembered in all: 2000 images, or 50MB."),
     probe: Path | None = typer.Option(None, "--probe", help="A labelled folder: also measure accuracy on it."),
     max_drop: float | None = typer.Option(
@@ -40,7 +40,7 @@ def learn(
     refuse_mistakes(asked)  # now: torch takes seconds
 
     from ccl.continual_encoder import ContinualEncoder
-    from ccl.continual_encoder.folder import EncoderFolder
+    from ccl.continual_encoder.encoder_folder import EncoderFolder
     from ccl.continual_encoder.tables import health
     from ccl.report.tables import to_rich
     from ccl.runs.display import make_display

@@ -25,9 +25,10 @@ def predict(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import gathered, note, read, report_left_out
+    from ccl.cli.image_input import gathered, read, report_left_out
     from ccl.continual_encoder import classifiers
     from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.runs.display import note
 
     classifiers.check_predictions_target(out)
     console, encoder = Console(), frozen(state, version)

@@ -23,11 +23,12 @@ def probe(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import bar, note, report_left_out
+    from ccl.cli.image_input import bar, report_left_out
     from ccl.continual_encoder.classifiers import check_classifier_target, default_path, save, train
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.data import load_dataset
     from ccl.errors import UserError
+    from ccl.runs.display import note
 
     if not labelled.is_dir():
         raise UserError(f"{labelled} is not a folder")

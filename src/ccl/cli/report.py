@@ -26,13 +26,11 @@ def report(
 
     from ccl.report import read_run
     from ccl.report.page import write_outcome
-    from ccl.report.tables import to_rich
+    from ccl.report.tables import print_tables
     from ccl.strategies import STRATEGIES
 
-    console = Console()
     target = out or folders[0]
     order = list(STRATEGIES)
     records = sorted(map(read_run, found), key=lambda record: order.index(record.settings.strategy))
-    for table in write_outcome(records, target, title or f"{len(records)} runs", name=name):
-        console.print(to_rich(table, console.width))
-    console.print(f"· the page to look at: {target / name}.html", markup=False, highlight=False, soft_wrap=True)
+    tables = write_outcome(records, target, title or f"{len(records)} runs", name=name)
+    print_tables(tables, target / f"{name}.html", Console())

@@ -1,12 +1,14 @@
 """`ccl reproduce`: the paper's tables and figures, each from one command."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING
 
 import typer
 
+from ccl.cli.options import DATA_ROOT, DOWNLOAD, JOBS, SET_ALL, with_data
+
 if TYPE_CHECKING:
-    from ccl.runs.cells import Cell
+    from ccl.runs.grid_cells import Cell
 
 
 def reproduce(
@@ -20,12 +22,10 @@ def reproduce(
     dataset: str | None = typer.Option(None, "--dataset", help="At paper scale: one of the datasets it was made on."),
     seeds: str | None = typer.Option(None, "--seeds", help="Numbers and ranges, such as 0-4; else as the paper's."),
     steps: str | None = typer.Option(None, "--steps", help="Numbers of steps T; else the artefact's."),
-    jobs: int | None = typer.Option(None, "--jobs", "-j", min=1, help="Runs at once; else one per core."),
-    assignments: list[str] = typer.Option(
-        [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting of all runs; repeatable."
-    ),
-    data_root: str | None = typer.Option(None, "--data-root", help="Where data lies; else CCL_DATA, else ./data."),
-    download: bool = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent."),
+    jobs: int | None = JOBS,
+    assignments: list[str] = SET_ALL,
+    data_root: str | None = DATA_ROOT,
+    download: bool = DOWNLOAD,
     yes: bool = typer.Option(False, "--yes", "-y", help="Start the paper's scale even without a GPU."),
 ) -> None:
     """Make one of the paper's tables or figures: runs, statistics, a page, and the paper's own numbers next to them.
@@ -36,30 +36,26 @@ def reproduce(
 
     Example: ccl reproduce table1 --scale mini --data-root DATA --out runs/paper
     """
-    from ccl.cli.lists import numbers
+    from ccl.cli.value_lists import numbers
     from ccl.errors import UserError
 
     if scale not in ("mini", "paper"):
         raise UserError(f"--scale is mini or paper, not {scale!r}")
     if (stream if scale == "paper" else dataset) is not None:
         raise UserError("--stream belongs to --scale mini, --dataset to --scale paper")
-    columns = None if seeds is None else numbers(seeds, "--seeds")
-    lengths = None if steps is None else numbers(steps, "--steps")
-    if data_root is not None:
-        assignments = [*assignments, f"data.root={data_root}"]
-    if download:
-        assignments = [*assignments, "data.download=true"]
+    columns, lengths = numbers(seeds, "--seeds"), numbers(steps, "--steps")
 
     from rich.console import Console
 
     from ccl.cli.compare import run_and_report
-    from ccl.runs.artefacts import choose, find, with_axes
+    from ccl.runs.display import note
+    from ccl.runs.grid_cells import make_cells
+    from ccl.runs.paper_artefacts import choose
 
-    which, grid = choose(artefact, cast(Literal["mini", "paper"], scale), stream or dataset)
-    cells = with_axes(grid, columns, lengths).cells(assignments)
-    about = find(artefact)
+    about, which, grid = choose(artefact, scale, stream or dataset, columns, lengths)
+    cells = make_cells(grid, with_data(assignments, data_root, download))
     console = Console()
-    console.print(f"· {about.title}, scale {scale}, {which}", markup=False, highlight=False)
+    note(console, f"{about.title}, scale {scale}, {which}")
     _show_cost(cells, out, scale, yes)
     is_whole = run_and_report(
         cells,

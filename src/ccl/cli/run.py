@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ccl.cli.options import DATA_ROOT, DOWNLOAD, PRESET, SET, with_data
+
 if TYPE_CHECKING:
     from ccl.settings import Settings
 
 
 def run(
-    preset: str = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file."),
+    preset: str = PRESET,
     out: Path | None = typer.Option(None, "--out", "-o", help="The run folder to make or to resume."),
-    assignments: list[str] = typer.Option(
-        [], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable."
-    ),
-    data_root: str | None = typer.Option(None, "--data-root", help="Where data lies; else CCL_DATA, else ./data."),
-    download: bool = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent."),
+    assignments: list[str] = SET,
+    data_root: str | None = DATA_ROOT,
+    download: bool = DOWNLOAD,
     dry_run: bool = typer.Option(False, "--dry-run", help="Only show what the run would cost; writes nothing."),
 ) -> None:
     """Learn one stream and leave everything in a run folder; the same command again resumes where it stopped.
@@ -35,11 +35,7 @@ def run(
     from ccl.folder import is_finished
     from ccl.loading import load_settings
 
-    if data_root is not None:
-        assignments = [*assignments, f"data.root={data_root}"]
-    if download:
-        assignments = [*assignments, "data.download=true"]
-    settings = load_settings(preset, assignments)
+    settings = load_settings(preset, with_data(assignments, data_root, download))
     if dry_run:
         _show_cost(settings)
         return
@@ -52,8 +48,7 @@ def run(
 
     from ccl import ranks, runs  # after the settings: a typo is reported at once, torch takes seconds
     from ccl.report.page import write_page
-    from ccl.report.summary import make_tables
-    from ccl.report.tables import to_rich
+    from ccl.report.tables import print_tables
     from ccl.runs.build import build_device
     from ccl.runs.display import make_display
 
@@ -64,10 +59,8 @@ def run(
     ranks.stop()
     if not is_first:
         return
-    tables = make_tables([record])
-    write_page([record], tables, out / "report.html", f"{settings.strategy} on {record.protocol['dataset']}")
-    display.console.print(to_rich(tables[0], display.console.width))
-    display.note(f"the page to look at: {out / 'report.html'}")
+    title = f"{settings.strategy} on {record.protocol['dataset']}"
+    print_tables(write_page([record], out / "report.html", title)[:1], out / "report.html", display.console)
 
 
 def _show_cost(settings: "Settings") -> None:

@@ -24,11 +24,12 @@ def search(
     """
     from rich.console import Console
 
-    from ccl.cli.reading import gathered, note, read, report_left_out
+    from ccl.cli.image_input import gathered, read, report_left_out
     from ccl.continual_encoder.contact_sheet import check_sheet_size, check_sheet_target, write_sheet
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.continual_encoder.searching import Collection, find, stored_collection
     from ccl.errors import UserError
+    from ccl.runs.display import note
 
     if bool(images) == (features is not None):
         raise UserError("name where to search: either IMAGES or --features FILE.npz")

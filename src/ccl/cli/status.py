@@ -15,7 +15,7 @@ def status(
 
     Example: ccl status my-encoder
     """
-    from ccl.continual_encoder.folder import EncoderFolder
+    from ccl.continual_encoder.encoder_folder import EncoderFolder
     from ccl.folder import read_status
 
     folder = EncoderFolder(state)

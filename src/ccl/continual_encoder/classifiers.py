@@ -1,6 +1,5 @@
 """Classifiers on a version's features: fitted on a labelled folder, kept in a file, asked about new images."""
 
-import csv
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from ccl.atomic_files import replacing, write_file
-from ccl.continual_encoder.description import fingerprint, refuse_other_encoder
-from ccl.continual_encoder.folder import CLASSIFIERS
+from ccl.atomic_files import write_csv, write_file
+from ccl.continual_encoder.encoder_folder import CLASSIFIERS
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.writing import check_target
+from ccl.continual_encoder.output_checks import check_target
 from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.evaluation import LinearClassifier, fair_voters, fit, knn_accuracy
@@ -95,7 +93,7 @@ def train(frozen: FrozenEncoder, dataset: Dataset, progress: Progress | None = N
     about = About(
         classes=tuple(dataset.class_names[label] for label in linear.classes.tolist()),
         version=frozen.version,
-        fingerprint=fingerprint(frozen),
+        fingerprint=frozen.fingerprint,
         num_features=rows.shape[1],
         num_images=len(rows),
         protocol=CACHED_PROTOCOL,
@@ -117,7 +115,7 @@ def check_fits(frozen: FrozenEncoder, classifier: Classifier, any_version: bool 
     about, num_features = classifier.about, frozen.encoder.num_features
     if not any_version:
         advice = f"fit it again with ccl probe, or use --version {about.version}, or insist with --any-version"
-        refuse_other_encoder(frozen, about.model_dump(), "the classifier", advice)
+        frozen.refuse_other(about.model_dump(), "the classifier", advice)
     if num_features != about.num_features:
         raise UserError(f"the classifier reads {about.num_features} features, and this encoder gives {num_features}")
 
@@ -136,17 +134,11 @@ def check_predictions_target(path: Path) -> None:
 
 
 def write_predictions(path: Path, names: Sequence[str], predictions: Sequence[Prediction]) -> None:
-    """A CSV table of path, class and confidence, UTF-8 whatever bytes the file names hold."""
+    """A CSV table of path, class and confidence."""
     check_predictions_target(path)
-    with (
-        replacing(path) as unfinished,
-        unfinished.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-    ):
-        # Text is quoted, because Python before 3.13 leaves a lone carriage return bare.
-        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-        writer.writerow(["path", "class", "confidence"])
-        for name, prediction in zip(names, predictions, strict=True):
-            writer.writerow([name, prediction.name, round(prediction.confidence, 6)])
+    found = zip(names, predictions, strict=True)
+    rows = [(name, prediction.name, round(prediction.confidence, 6)) for name, prediction in found]
+    write_csv(path, ["path", "class", "confidence"], rows)
 
 
 def check_classifier_target(path: Path) -> None:
@@ -195,7 +187,7 @@ def default_path(state: Path, labelled: Path, version: int) -> Path:
 
 def newest(state: Path, frozen: FrozenEncoder) -> Path:
     """The file of the state's youngest classifier for this version."""
-    own = fingerprint(frozen)
+    own = frozen.fingerprint
     paths = sorted((state / CLASSIFIERS).glob(f"[!.]*{SUFFIX}"), key=os.path.getmtime, reverse=True)
     for path in paths:
         if load(path).about.fingerprint == own:

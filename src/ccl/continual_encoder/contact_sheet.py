@@ -7,10 +7,10 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from ccl.atomic_files import replacing
-from ccl.continual_encoder.writing import check_target
+from ccl.continual_encoder.output_checks import check_target
 from ccl.errors import UserError
 from ccl.report.drawing import short
-from ccl.report.html import render
+from ccl.report.templates import render
 from ccl.report.thumbnails import small_picture, thumbnail
 
 MOST_IMAGES = 2000  # on one sheet: a page of some 10 MB
@@ -20,7 +20,7 @@ _PAPER, _INK, _SOFT, _TINT = "#fdfdfc", "#1d2126", "#5c6670", "#f2f4f5"
 
 
 @dataclass(frozen=True)
-class Shown:
+class SheetImage:
     """An image by its name and its file's bytes; None where it is no longer there."""
 
     name: str
@@ -31,8 +31,8 @@ class Shown:
 class Answer:
     """A query and what is nearest to it, best first."""
 
-    query: Shown
-    hits: tuple[tuple[Shown, float], ...]  # with the similarity
+    query: SheetImage
+    hits: tuple[tuple[SheetImage, float], ...]  # with the similarity
 
 
 def check_sheet_target(path: Path) -> None:
@@ -68,7 +68,7 @@ def _write_page(path: Path, answers: Sequence[Answer], title: str) -> None:
     path.write_text(page, encoding="utf-8", errors="replace")  # a file's name may hold bytes that are not text
 
 
-def _thumbnail(image: Shown) -> object:
+def _thumbnail(image: SheetImage) -> object:
     return None if image.content is None else thumbnail(image.content, _SIDE)
 
 
@@ -90,7 +90,7 @@ def _write_picture(path: Path, answers: Sequence[Answer], title: str) -> None:
     sheet.save(path, format="PNG", optimize=True)
 
 
-def _place(sheet: Image.Image, draw: ImageDraw.ImageDraw, image: Shown, left: int, top: int) -> None:
+def _place(sheet: Image.Image, draw: ImageDraw.ImageDraw, image: SheetImage, left: int, top: int) -> None:
     draw.rectangle((left, top, left + _SIDE - 1, top + _SIDE - 1), _TINT)
     picture = None if image.content is None else small_picture(image.content, _SIDE)
     if picture is None:

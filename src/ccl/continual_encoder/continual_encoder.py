@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ccl.continual_encoder.contact_sheet import Answer, check_sheet_target, write_sheet
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, refuse_mistakes
+from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
 from ccl.continual_encoder.exporting import Exported, export
-from ccl.continual_encoder.folder import STATE, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
-from ccl.continual_encoder.learning import KEEP_VERSIONS, Gather, Options, Outcome, learn
+from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Gather, Options, Outcome, learn
 from ccl.continual_encoder.model_card import write_card
 from ccl.continual_encoder.page import write_state_page
 from ccl.continual_encoder.searching import Collection, find
@@ -129,15 +129,11 @@ class ContinualEncoder:
         return outcomes
 
     def _drops(self, images: Images, chunk: int) -> Iterator[Gather]:
-        if isinstance(images, str | Path):
-            yield _from_files([images])
-        elif isinstance(images, np.ndarray | Tensor):
-            yield _from_arrays(images)
-        elif isinstance(images, Sequence):
-            yield _from_files(images) if _are_paths(images) else _from_arrays(images)
+        if isinstance(images, str | Path | np.ndarray | Tensor | Sequence):
+            yield _gather(images)
         else:
             for part in chunked(self._unseen(images), chunk, minimum=FEWEST_IMAGES):
-                yield _from_arrays(part)
+                yield _gather(part)
 
     def _unseen(self, images: Iterable[Any]) -> Iterator[Any]:
         """Images not met before: so that a stream that is begun anew is cut where it was cut the first time."""
@@ -155,8 +151,8 @@ class ContinualEncoder:
 
     def encode(self, images: Images, *, version: int | None = None) -> NDArray[np.float32]:
         """Features (N, F) of the images, by the pinned version, else the current one; unusable files are refused."""
-        with TemporaryDirectory() as workshop, closing(self.frozen(version)) as encoder:
-            rows: NDArray[np.float32] = encoder.features(_gathered(images, Path(workshop)).source).numpy()
+        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
+            rows: NDArray[np.float32] = encoder.features(_gathered(images, Path(scratch)).source).numpy()
             return rows
 
     def search(
@@ -164,10 +160,10 @@ class ContinualEncoder:
     ) -> list[Answer]:
         """The k images most like each query, best first; written as a sheet to look at, .html or .png."""
         check_sheet_target(Path(path))
-        with TemporaryDirectory() as workshop, closing(self.frozen(version)) as encoder:
+        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             asked, searched = (
                 Collection(encoder.features(found.source), found.names, found.source.encoded)
-                for found in (_gathered(some, Path(workshop)) for some in (queries, images))
+                for found in (_gathered(some, Path(scratch)) for some in (queries, images))
             )
             answers = find(asked, searched, k)
             write_sheet(Path(path), answers, f"Most alike, by version {encoder.version}")
@@ -183,12 +179,12 @@ class ContinualEncoder:
 
         Without images it is checked on those it remembers.
         """
-        with TemporaryDirectory() as workshop, closing(self.frozen(version)) as encoder:
+        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             if images is None:
                 memory = self._state.memory_of(encoder.version)
                 source: ImageSource = EncodedSource(memory.files, memory.ids)
             else:
-                source = _gathered(images, Path(workshop)).source
+                source = _gathered(images, Path(scratch)).source
             exported = export(encoder, Path(path), source if len(source) else None)
             write_card(encoder, exported)
             return exported
@@ -225,26 +221,18 @@ class ContinualEncoder:
         write_state_page(self._state)
 
 
-def _are_paths(images: Sequence[Any]) -> bool:
-    return len(images) > 0 and all(isinstance(image, str | Path) for image in images)
-
-
-def _from_files(paths: Sequence[Any]) -> Gather:
-    return partial(gather, paths)
-
-
-def _from_arrays(images: Any) -> Gather:
-    return lambda workshop, progress, *how: gather_arrays(images, None, *how)
-
-
-def _gathered(images: Images, workshop: Path) -> Gathered:
-    """All of them as one; refuses what has unusable files, since rows would no longer match what was given."""
+def _gather(images: Images) -> Gather:
+    """How these images, all of them as one, are gathered."""
     if isinstance(images, str | Path):
-        found = gather([images], workshop)
-    elif isinstance(images, Sequence) and _are_paths(images):
-        found = gather(images, workshop)
-    else:
-        found = gather_arrays(images)
+        return partial(gather, [images])
+    if isinstance(images, Sequence) and len(images) and all(isinstance(image, str | Path) for image in images):
+        return partial(gather, images)
+    return lambda scratch, progress, *how: gather_arrays(images, None, *how)
+
+
+def _gathered(images: Images, scratch: Path) -> Gathered:
+    """All of them; refuses what has unusable files, since rows would no longer match what was given."""
+    found = _gather(images)(scratch, lambda done, total: None, None, lambda digest: False)
     if found.skipped:
         raise UserError(f"{len(found.skipped)} files are not usable images, the first is {found.skipped[0]}")
     return found

@@ -5,7 +5,6 @@ value can be overridden. They are chosen once, at the first drop, and hold for a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ccl.catalogue import OBJECTIVES, RETENTION
@@ -22,16 +21,11 @@ _FIXED = ("strategy", "objective", "retention", "seed", "encoder.", "data.resize
 _FIXED_VIEWS = ("views.recipe", "views.size")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Settings, and why they are what they are, a line each."""
+def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+    """Settings for a first drop of images whose shorter side is `side` (the median), with what was asked for on top.
 
-    settings: Settings
-    reasons: tuple[str, ...]
-
-
-def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) -> Choice:
-    """Settings for a first drop of images whose shorter side is `side` (the median), with what was asked for on top."""
+    And why they are what they are, a line each.
+    """
     is_gpu = device == "cuda"
     values: dict[str, Any] = {"dataset": "folder", "strategy": "ccl", "objective": "moco_v2"}
     seen, seen_why = _seeing(side, is_gpu)
@@ -39,7 +33,7 @@ def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) ->
     memory = {"memory": {"clusters": "estimate", "budget": 2000}, "probe": {"after": "never"}}
     for part in (seen, effort, memory, asked):
         values = merged(values, part)
-    return Choice(validated(values), (seen_why, effort_why))
+    return validated(values), [seen_why, effort_why]
 
 
 def refuse_mistakes(asked: Mapping[str, Any]) -> None:

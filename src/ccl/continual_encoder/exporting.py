@@ -16,9 +16,8 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ccl.atomic_files import replacing
-from ccl.continual_encoder.description import description
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.writing import check_target, require
+from ccl.continual_encoder.output_checks import check_target, require
 from ccl.data import ImageSource, chain, load_dataset
 from ccl.encoders import make_backbone
 from ccl.encoders.reading import evaluating
@@ -73,11 +72,11 @@ def export(frozen: FrozenEncoder, path: Path, images: ImageSource | None = None)
     check_export_target(path)
     form = FORMATS[path.suffix]
     backbone = plain_backbone(frozen)
-    views = _views(frozen, _some(_drawn() if images is None else images))  # (N, 3, S, S)
+    views = _views(frozen, images)
     original = _original(frozen)
     largest = float(original(views).abs().max())
     with replacing(path) as unfinished:
-        form.write(backbone, torch.zeros_like(views[:1].expand(2, -1, -1, -1)), description(frozen), unfinished)
+        form.write(backbone, torch.zeros_like(views[:1].expand(2, -1, -1, -1)), frozen.description, unfinished)
         read = form.read(unfinished)
         difference = None if read is None else _difference(read, original, views)
         if difference is not None and not difference <= TOLERANCE * largest:
@@ -113,18 +112,14 @@ def _filled(architecture: EncoderSettings, tensors: dict[str, Tensor]) -> nn.Mod
     return backbone.eval().requires_grad_(False)
 
 
-def _some(images: ImageSource) -> ImageSource:
+def _views(frozen: FrozenEncoder, images: ImageSource | None) -> Tensor:
+    """Some of the images, at even distances, as the encoder sees them, (N, 3, S, S)."""
+    if images is None:
+        images = chain([load_dataset(name).train for name in ("symbols", "textures")])
     if not len(images):
         raise UserError("there are no images to compare the exported encoder on")
-    return images.subset(torch.linspace(0, len(images) - 1, min(MOST_IMAGES, len(images))).long())
-
-
-def _drawn() -> ImageSource:
-    return chain([load_dataset(name).train for name in ("symbols", "textures")])
-
-
-def _views(frozen: FrozenEncoder, images: ImageSource) -> Tensor:
-    return torch.cat(list(frozen.viewer.plain_batches(frozen.sized(images), MOST_IMAGES))).cpu()  # (N, 3, S, S)
+    some = images.subset(torch.linspace(0, len(images) - 1, min(MOST_IMAGES, len(images))).long())
+    return torch.cat(list(frozen.viewer.plain_batches(frozen.sized(some), MOST_IMAGES))).cpu()
 
 
 def _original(frozen: FrozenEncoder) -> Reader:

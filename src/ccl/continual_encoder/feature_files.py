@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.atomic_files import replacing
-from ccl.continual_encoder.writing import check_target, require
+from ccl.continual_encoder.output_checks import check_target, require
 from ccl.errors import UserError
 
 

@@ -1,5 +1,8 @@
-"""One version of an encoder, opened to read images with."""
+"""One version of an encoder, opened to read images with, and what files made with it say of it."""
 
+import hashlib
+import importlib.metadata
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ccl.continual_encoder.folder import EncoderFolder
+from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.data import ImageSource, squared
 from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
+from ccl.errors import UserError
 from ccl.runs.build import build_device, build_encoder, build_viewer
 from ccl.runs.run_checkpoint import by_part
 from ccl.settings import EncoderSettings, Settings
@@ -53,6 +57,59 @@ class FrozenEncoder:
             if progress is not None:
                 progress(int(chunk[-1]) + 1, len(source))
         return torch.cat(rows)
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """From an 8-bit RGB picture, upright and with alpha laid on white, to what the backbone reads, in this order.
+
+        `resize`: the centre square is brought to this side, bilinear and anti-aliased, in 8 bits (None: left out). Then
+        the centre square of `crop_fraction` of the shorter side, rounded, is brought to `size` likewise; then
+        (value · scale − mean) / std, channels first. `docs/using.md` has it in ten lines of Pillow and NumPy.
+        """
+        return {
+            "resize": self.resize,
+            "crop_fraction": self.recipe.plain_fraction,
+            "size": self.recipe.size,
+            "interpolation": "bilinear, anti-aliased",
+            "scale": 1 / 255,
+            "mean": list(self.recipe.mean),
+            "std": list(self.recipe.std),
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal where the features are: sixteen hexadecimal digits of backbone, its weights and the preprocessing."""
+        state = hashlib.sha256(json.dumps([self._backbone, self.preprocessing], sort_keys=True).encode())
+        for name, tensor in sorted(self.encoder.backbone.state_dict().items()):
+            state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+            state.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return state.hexdigest()[:16]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The version and all it takes to use its backbone elsewhere, as JSON values, for files made with it."""
+        return {
+            "version": self.version,
+            "fingerprint": self.fingerprint,
+            "architecture": self._backbone,
+            "num_features": self.encoder.num_features,
+            "preprocessing": self.preprocessing,
+            "ccl": importlib.metadata.version("ccl"),
+            "torch": torch.__version__,
+        }
+
+    @property
+    def _backbone(self) -> dict[str, Any]:
+        """In the words of the settings; a width of None is the published one."""
+        return self.architecture.model_dump(include={"backbone", "stem", "width"})
+
+    def refuse_other(self, maker: Mapping[str, Any], what: str, advice: str) -> None:
+        """Refuse a file whose maker, as `description` has it, gives other features than this encoder."""
+        if maker.get("fingerprint") == self.fingerprint:
+            return
+        then, now = maker.get("version"), self.version
+        of_what = f"version {then} of another encoder" if then == now else f"version {then}, and this is version {now}"
+        raise UserError(f"{what} was made with {of_what}: features of one say nothing to the other; {advice}")
 
 
 def frozen(state: Path, version: int | None = None) -> FrozenEncoder:

@@ -1,7 +1,6 @@
 """The page of an encoder folder: its history, its health, the images it remembers, versions, what was refused."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from markupsafe import Markup
@@ -10,11 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ccl.atomic_files import write_file
-from ccl.continual_encoder.folder import PAGE, EncoderFolder, Ledger
+from ccl.continual_encoder.encoder_folder import PAGE, EncoderFolder, Ledger
 from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, events, history, pair
 from ccl.memory import RehearsalMemory
 from ccl.report.drawing import GREY, drawing, to_svg
-from ccl.report.html import render
+from ccl.report.templates import render
 from ccl.report.thumbnails import Thumbnail, thumbnail
 
 _SHOWN = 24  # remembered images of a step
@@ -22,12 +21,7 @@ _MOST_SHOWN = 600  # of all steps: the page stays below a few MB
 _AFTER = "#0080c6"  # what was before is grey
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """The images remembered of one step."""
-
-    title: str
-    images: list[tuple[Thumbnail, str]]
+_Kept = tuple[str, list[tuple[Thumbnail, str]]]  # of one step: its title, and its remembered images
 
 
 def write_state_page(state: EncoderFolder) -> None:
@@ -107,7 +101,7 @@ def _gallery(memory: RehearsalMemory, steps: Sequence[Step]) -> list[_Kept]:
             shown = thumbnail(memory.files[position])
             if shown is not None:
                 images.append((shown, _about(memory, position)))
-        kept.append(_Kept(f"{step['name']}: {len(own):,} of {step['num_images']:,} images", images))
+        kept.append((f"{step['name']}: {len(own):,} of {step['num_images']:,} images", images))
     return kept
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ccl.atomic_files import write_file
-from ccl.continual_encoder.folder import EncoderFolder, Ledger
-from ccl.data import Unseen
+from ccl.continual_encoder.encoder_folder import EncoderFolder, Ledger
+from ccl.data import Gathered
 from ccl.errors import UserError
 from ccl.settings import Settings, differences
 from ccl.training import Observer
@@ -19,13 +19,13 @@ DROP = "drop.json"
 UNPACKED = ".unpacked"  # hidden, should the state lie in a folder that is learned
 
 
-def fingerprint(images: Unseen) -> str:
+def fingerprint(images: Gathered) -> str:
     """Equal for equal images in equal order."""
     return hashlib.sha256(b"".join(images.digests)).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
-class Claim:
+class PendingDrop:
     """A drop, and the version that it is learned on."""
 
     name: str
@@ -33,7 +33,7 @@ class Claim:
     parent: int
     num_images: int
 
-    def stake(self, state: EncoderFolder, ledger: Ledger, settings: Settings, restart: bool, display: Observer) -> None:
+    def begin(self, state: EncoderFolder, ledger: Ledger, settings: Settings, restart: bool, display: Observer) -> None:
         """From here on this drop is under way, or resumed; refuses where another one is."""
         path = state.learning / DROP
         if path.exists() and restart:

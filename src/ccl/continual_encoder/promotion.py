@@ -1,17 +1,40 @@
-"""What a drop did to an encoder, and whether that is too much."""
+"""What a drop did to an encoder, on images it remembers and on labelled ones, and whether that is too much."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ccl.continual_encoder.folder import EncoderFolder
+import torch
+from torch import Tensor
+
+from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.continual_encoder.frozen_encoder import thawed
-from ccl.continual_encoder.health import Accuracy, read, remembered
-from ccl.data import Dataset, ImageSource
-from ccl.evaluation import Drift
+from ccl.data import Dataset, ImageSource, load_dataset
+from ccl.encoders import Encoder
+from ccl.encoders.reading import evaluating, extract
+from ccl.errors import UserError
+from ccl.evaluation import Drift, Reading, fair_voters, fit, knn_accuracy
+from ccl.memory import RehearsalMemory
 from ccl.settings import Settings
 from ccl.training import Learner
 from ccl.training.checkpoint import Checkpoint
 from ccl.views import Viewer
+
+_MOMENT = (-1, -2)  # the views of no step and no selection, the same before and after
+_BATCH = 512
+_MOST_IMAGES = 4096  # remembered ones that are read, at even distances
+
+
+def load_labelled(folder: Path, resize: int | None) -> Dataset:
+    """A folder of class folders with a held-out part, in the form that the encoder is used to."""
+    if not folder.is_dir():
+        raise UserError(f"--probe {folder} is not a folder; it takes one with a folder of images for each class")
+    dataset = load_dataset("folder", folder, resize=resize)
+    if dataset.train_labels is None or dataset.test is None or len(dataset.class_names) < 2:
+        raise UserError(
+            f"--probe {folder} needs a folder for each of two classes or more, with 5 images or more in each"
+        )
+    return dataset
 
 
 def judged(
@@ -28,24 +51,67 @@ def judged(
     before = None if parent is None else thawed(settings, parent)
     # What was remembered then, also what was let go since.
     memory = learner.memory if parent is None else state.memory_of(parent.number)
-    drift = accuracy = accuracy_before = None
+    drift = accuracy = None
     if len(memory) > 1:
-        source, groups = remembered(memory, images)
-        was = None if before is None else read(before.encoder, before.viewer, source)
-        drift = Drift.of(was, read(learner.product, viewer, source), groups)
+        source, groups = _remembered(memory, images)
+        was = None if before is None else _read(before.encoder, before.viewer, source)
+        drift = Drift.of(was, _read(learner.product, viewer, source), groups)
     if labelled is not None:
-        accuracy = Accuracy.of(learner.product, viewer, labelled)
+        accuracy = {**measured_accuracy(learner.product, viewer, labelled), "linear_before": None}
         known = past[-1]["accuracy"] if past else None
         if known is not None and known["fingerprint"] == labelled.fingerprint:
-            accuracy_before = known["linear"]
+            accuracy["linear_before"] = known["linear"]
         elif before is not None:
-            accuracy_before = Accuracy.of(before.encoder, before.viewer, labelled).linear
+            accuracy["linear_before"] = measured_accuracy(before.encoder, before.viewer, labelled)["linear"]
     if before is not None:
         before.close()
     return {
         "health": None if drift is None else drift.as_dict(),
         "verdict": "nothing is remembered, so nothing can be compared" if drift is None else drift.verdict,
-        "accuracy": None if accuracy is None else {**accuracy.as_dict(), "linear_before": accuracy_before},
+        "accuracy": accuracy,
+    }
+
+
+def _read(encoder: Encoder, viewer: Viewer, source: ImageSource) -> Reading:
+    """What an encoder makes of these images: features, and the embeddings of two views."""
+    features = extract(encoder, source, viewer)
+    embedded = []
+    with evaluating(encoder):
+        batches = torch.split(torch.arange(len(source)), _BATCH)
+        for batch in viewer.batches(source, batches, moment=_MOMENT, num_views=2):
+            embedded.append([encoder(view).float().cpu() for view in batch.views])
+    first, second = (torch.cat(views) for views in zip(*embedded, strict=True))
+    return Reading(features, first, second)
+
+
+def _remembered(memory: RehearsalMemory, like: ImageSource) -> tuple[ImageSource, Tensor]:
+    """The remembered images, each once, in the form of a step's, and the group (step and cluster) of each (N,)."""
+    pairs = torch.stack([memory.steps, memory.clusters], dim=1)  # (M, 2)
+    groups = torch.unique(pairs, dim=0, return_inverse=True)[1]  # (M,)
+    places: dict[int, int] = {}  # of each id the first: a draw with replacement keeps an image twice
+    for position, number in enumerate(memory.ids.tolist()):
+        places.setdefault(number, position)
+    first = torch.tensor(list(places.values()))
+    if len(first) > _MOST_IMAGES:
+        first = first[torch.linspace(0, len(first) - 1, _MOST_IMAGES).round().long()]
+    return memory.source_like(like).subset(first), groups[first]
+
+
+def measured_accuracy(encoder: Encoder, viewer: Viewer, labelled: Dataset) -> dict[str, Any]:
+    """What frozen features are worth on labelled images, in percent, measured as `ccl probe` does."""
+    assert labelled.train_labels is not None
+    assert labelled.test is not None
+    assert labelled.test_labels is not None
+    train, test = extract(encoder, labelled.train, viewer), extract(encoder, labelled.test, viewer)
+    voters = fair_voters(len(train), len(labelled.class_names))
+    return {
+        "folder": labelled.name,
+        "fingerprint": labelled.fingerprint,
+        "num_classes": len(labelled.class_names),
+        "num_train": len(train),
+        "num_test": len(test),
+        "linear": fit(train, labelled.train_labels).accuracy(test, labelled.test_labels),
+        "knn": knn_accuracy(train, labelled.train_labels, test, labelled.test_labels, voters),
     }
 
 

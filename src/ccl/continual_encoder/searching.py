@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.continual_encoder.contact_sheet import Answer, Shown
-from ccl.continual_encoder.description import refuse_other_encoder
+from ccl.continual_encoder.contact_sheet import Answer, SheetImage
 from ccl.continual_encoder.feature_files import read_features
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 
@@ -50,14 +49,14 @@ class Collection:
     names: Sequence[str]
     content: Callable[[int], bytes | None]  # of the image at a position; None where it is gone
 
-    def shown(self, position: int) -> Shown:
-        return Shown(self.names[position], self.content(position))
+    def shown(self, position: int) -> SheetImage:
+        return SheetImage(self.names[position], self.content(position))
 
 
 def stored_collection(path: Path, frozen: FrozenEncoder) -> Collection:
     """What a file of features holds, if this encoder made it; the images are looked for at their paths."""
     stored = read_features(path)
-    refuse_other_encoder(frozen, stored.about, str(path), "make it again with ccl encode, or choose its --version")
+    frozen.refuse_other(stored.about, str(path), "make it again with ccl encode, or choose its --version")
     return Collection(stored.rows, stored.names, lambda position: _content(stored.names[position]))
 
 

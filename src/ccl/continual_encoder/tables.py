@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ccl.continual_encoder.folder import Ledger
+from ccl.continual_encoder.encoder_folder import Ledger
 from ccl.report.tables import Table
 
 Step = Mapping[str, Any]  # what a version remembers of a drop

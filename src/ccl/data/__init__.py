@@ -6,10 +6,10 @@ for: the embedded sets are drawn from a seed, the others are found below a data 
 """
 
 from ccl.data.batches import epoch_batches
-from ccl.data.dataset import BadImage, Dataset, with_ids, write_bad_images
-from ccl.data.datasets import DATASET_NAMES, EMBEDDED_DOMAINS, data_root, load_dataset
+from ccl.data.dataset import BadImage, Dataset, write_bad_images
+from ccl.data.dataset_loader import EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
-from ccl.data.gathered import Gathered, Unseen
+from ccl.data.gathered_images import Gathered
 from ccl.data.ingest import gather, gather_arrays, squared
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
 from ccl.data.streams import (
@@ -27,7 +27,6 @@ from ccl.data.streams import (
 )
 
 __all__ = [
-    "DATASET_NAMES",
     "EMBEDDED_DOMAINS",
     "ArraySource",
     "BadImage",
@@ -39,7 +38,6 @@ __all__ = [
     "ImageSource",
     "JoinedSource",
     "Step",
-    "Unseen",
     "arrival_order",
     "blurred_incremental",
     "chain",
@@ -57,6 +55,5 @@ __all__ = [
     "of_classes",
     "squared",
     "task_free",
-    "with_ids",
     "write_bad_images",
 ]

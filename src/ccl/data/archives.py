@@ -72,14 +72,14 @@ class Member(NamedTuple):
     open: Callable[[], IO[bytes]]
 
 
-def unpack(archive: Path, workshop: Path, progress: Progress | None = None) -> Unpacked:
-    """The images of an archive, unpacked into a folder of the workshop, or found there as unpacked before.
+def unpack(archive: Path, scratch: Path, progress: Progress | None = None) -> Unpacked:
+    """The images of an archive, unpacked into a folder below `scratch`, or found there as unpacked before.
 
     What is there is used only if it is complete, i.e. has a manifest, which is written last, and the files that it
     names, and if the archive still has the same size and time of change.
     """
     try:
-        folder = workshop / _key(archive)
+        folder = scratch / _key(archive)
         if (unpacked := _reopened(folder)) is None:
             remove(folder)
             folder.mkdir(parents=True)
@@ -92,7 +92,7 @@ def unpack(archive: Path, workshop: Path, progress: Progress | None = None) -> U
     except UserError:
         raise
     except DAMAGE as error:
-        raise UserError(_explained(archive, workshop, error)) from error
+        raise UserError(_explained(archive, scratch, error)) from error
     assert unpacked is not None
     return unpacked
 
@@ -103,11 +103,11 @@ def _key(archive: Path) -> str:
     return hashlib.blake2b(whole, digest_size=16).hexdigest()
 
 
-def _explained(archive: Path, workshop: Path, error: BaseException) -> str:
+def _explained(archive: Path, scratch: Path, error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no room to unpack {str(archive)!r}: {_free(workshop):,} bytes are free in {str(workshop)!r}"
+        return f"no room to unpack {str(archive)!r}: {_free(scratch):,} bytes are free in {str(scratch)!r}"
     if isinstance(error, OSError) and error.strerror and error.errno != errno.EINVAL:  # that is a seek to nowhere
-        return f"can't unpack {str(archive)!r} into {str(workshop)!r}: {error.strerror}"
+        return f"can't unpack {str(archive)!r} into {str(scratch)!r}: {error.strerror}"
     why = " ".join(f"{type(error).__name__}: {error}".split())
     return f"{str(archive)!r} is damaged or not an archive of its suffix ({why}); fetch it again, or {_BY_HAND}"
 

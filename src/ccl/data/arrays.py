@@ -4,7 +4,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from ccl.data.decoding import MAX_PIXELS, BadImageError, upright_rgb
@@ -92,10 +92,7 @@ def _from_shares(values: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 def square_picture(image: Image.Image, side: int) -> NDArray[np.uint8]:
     """The centre square of a picture, anti-aliased, (side, side, 3)."""
-    square = min(image.size)
-    left, top = (image.width - square) / 2, (image.height - square) / 2
-    small = image.resize((side, side), Image.Resampling.BILINEAR, box=(left, top, left + square, top + square))
-    return np.array(small, dtype=np.uint8)
+    return np.array(ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR), dtype=np.uint8)
 
 
 def square_arrays(source: ImageSource, side: int) -> Tensor:

@@ -1,6 +1,5 @@
 """What a dataset is, and what is done to one before a run: classes chosen, images brought to one size, sets joined."""
 
-import csv
 import hashlib
 import os
 import re
@@ -12,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ccl.atomic_files import replacing
-from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
+from ccl.atomic_files import write_csv
+from ccl.data.sources import ArraySource, FileSource, ImageSource, chain
 from ccl.errors import UserError, did_you_mean
 
 Progress = Callable[[int, int], None]  # (done, total), in bytes or images; total is 0 where it is not known
@@ -47,37 +46,17 @@ class Dataset:
 
 
 def write_bad_images(path: Path, bad: Sequence[BadImage]) -> None:
-    """A CSV table of path and reason, UTF-8 whatever bytes the file names hold."""
-    with (
-        replacing(path) as unfinished,
-        unfinished.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-    ):
-        # All is quoted, because Python before 3.13 leaves a lone carriage return bare.
-        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        writer.writerow(["path", "reason"])
-        writer.writerows([image.path, image.reason] for image in bad)
+    """A CSV table of path and reason."""
+    write_csv(path, ["path", "reason"], [(image.path, image.reason) for image in bad])
 
 
 def numbered(dataset: Dataset) -> Dataset:
     """The same images with ids 0 … N-1 in the training part, N … N+M-1 in the test part."""
     num_train = len(dataset.train)
-    train = with_ids(dataset.train, torch.arange(num_train))
+    train = dataset.train.with_ids(torch.arange(num_train))
     if dataset.test is None:
         return replace(dataset, train=train)
-    return replace(dataset, train=train, test=with_ids(dataset.test, num_train + torch.arange(len(dataset.test))))
-
-
-def with_ids(source: ImageSource, ids: Tensor) -> ImageSource:
-    """The same images with other ids (N,)."""
-    if isinstance(source, ArraySource):
-        return ArraySource(source.images, ids)
-    if isinstance(source, FileSource):
-        return FileSource(source.names, ids)
-    if isinstance(source, EncodedSource):
-        return EncodedSource(source.files, ids)
-    wrapped = JoinedSource([source])
-    wrapped.ids = ids
-    return wrapped
+    return replace(dataset, train=train, test=dataset.test.with_ids(num_train + torch.arange(len(dataset.test))))
 
 
 def joined(datasets: Sequence[Dataset], name: str) -> Dataset:
@@ -164,7 +143,7 @@ def _chosen_classes(dataset: Dataset, classes: Classes) -> list[int]:
             raise UserError(f"{dataset.name} has no class {name!r}{did_you_mean(name, known)}")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"class {twice!r} stands twice in the list of classes")
+        raise UserError(f"class {twice!r} is named twice in the list of classes")
     return sorted(known[name] for name in names)
 
 

@@ -18,7 +18,6 @@ import PIL
 from ccl.data import decoding
 
 FILE_NAME = "screening.sqlite3"
-_AT_ONCE = 900  # older SQLite takes no more than 999 values in one question
 # A file changed twice within a tick of the clock looks unchanged: what is younger than this is not remembered.
 _SETTLED_NS = 2_000_000_000
 
@@ -31,15 +30,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ccl"
 
 
-class Verdict(NamedTuple):
+class DecodeResult(NamedTuple):
     """What the decoder said of a file."""
 
     reason: str = ""  # why it is left out; "" for a sound image
     shorter_side: int = 0  # in pixels, of a sound one
 
 
-class Verdicts:
-    """Verdicts on files by their keys.
+class DecodeCache:
+    """DecodeCache on files by their keys.
 
     Without a usable database nothing is known and nothing kept, and `trouble` says in a line why.
     """
@@ -67,23 +66,18 @@ class Verdicts:
             )
         return self._database
 
-    def known(self, keys: Sequence[bytes | None]) -> dict[bytes, Verdict]:
-        """The verdicts on those of the keys that have one."""
+    def known(self, keys: Sequence[bytes | None]) -> dict[bytes, DecodeResult]:
+        """The verdicts on those of the keys that have one; at most 999 keys, as older SQLite takes no more values."""
         wanted = [key for key in keys if key is not None]
-        found: dict[bytes, Verdict] = {}
+        question = f"SELECT * FROM decoded WHERE key IN ({','.join('?' * len(wanted))})"
         try:
-            database = self._opened()
-            for start in range(0, len(wanted) if database else 0, _AT_ONCE):
-                some = wanted[start : start + _AT_ONCE]
-                question = f"SELECT * FROM decoded WHERE key IN ({','.join('?' * len(some))})"
-                assert database is not None
-                found.update((key, Verdict(*row)) for key, *row in database.execute(question, some))
+            database = self._opened() if wanted else None
+            return {key: DecodeResult(*row) for key, *row in database.execute(question, wanted)} if database else {}
         except (OSError, sqlite3.Error) as error:
             self._give_up(error)
             return {}
-        return found
 
-    def keep(self, verdicts: Mapping[bytes, Verdict]) -> None:
+    def keep(self, verdicts: Mapping[bytes, DecodeResult]) -> None:
         """Remember these, at once."""
         try:
             if (database := self._opened()) is not None:
@@ -100,7 +94,7 @@ class Verdicts:
 
     def _give_up(self, error: Exception) -> None:
         self._close()
-        self.trouble = f"the cache of decoded files {self.path} can't be used and is passed over ({error})"
+        self.trouble = f"the cache of decoded files {self.path} can't be used and is skipped ({error})"
         # Locked, full or not writable may pass; what is not a sound database will never be one again.
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
             self.path.unlink(missing_ok=True)

@@ -25,12 +25,12 @@ def fetch_archive(
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as workshop:
-            archive = Path(workshop) / "archive.tar.gz"
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as scratch:
+            archive = Path(scratch) / "archive.tar.gz"
             digest = _download(url, archive, progress)
             if digest != archive_md5:
                 raise UserError(f"what {url} sent has md5 {digest}, not {archive_md5}; try again later")
-            unpacked = _unpack(archive, Path(workshop) / "unpacked", folder, members)
+            unpacked = _unpack(archive, Path(scratch) / "unpacked", folder, members)
             (root / folder).mkdir(exist_ok=True)
             for member in members:
                 move_into_place(unpacked / member, root / folder / member)

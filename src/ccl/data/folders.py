@@ -41,7 +41,7 @@ def _split(folder: Path, test_name: str | None) -> Dataset:
     listing, notes = _classes(folder / "train")
     if not listing:
         if test_name is not None:
-            notes = (*notes, f"{folder}: train/ has no class folders, so {test_name}/ is passed over")
+            notes = (*notes, f"{folder}: train/ has no class folders, so {test_name}/ is skipped")
         return _flat(folder / "train", folder.resolve().name, notes)
     if test_name is None:
         raise UserError(f"{folder} has train/ but neither val/ nor test/; without train/ a part would be held out")
@@ -88,7 +88,7 @@ def _labelled(folder: Path, train: Listing, test: Listing, notes: tuple[str, ...
 
 
 def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
-    """Folders with images below them, and a line for each thing that is passed over."""
+    """Folders with images below them, and a line for each thing that is skipped."""
     listing: Listing = {}
     empty, loose = [], 0
     for entry in entries(folder):
@@ -102,9 +102,9 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
             loose += is_image(entry)
     notes = []
     if empty:
-        notes.append(f"{folder}: folders without images are passed over: {', '.join(empty[:5])}")
+        notes.append(f"{folder}: folders without images are skipped: {', '.join(empty[:5])}")
     if listing and loose:
-        notes.append(f"{folder}: {loose} images beside the class folders are passed over")
+        notes.append(f"{folder}: {loose} images beside the class folders are skipped")
     return listing, tuple(notes)
 
 
@@ -123,7 +123,7 @@ def is_hidden(name: str) -> bool:
 
 
 def entries(folder: Path | str) -> list[os.DirEntry[str]]:
-    """What lies in a folder, by name; hidden things are passed over."""
+    """What lies in a folder, by name; hidden things are skipped."""
     try:
         with os.scandir(folder) as found:
             return sorted((entry for entry in found if not is_hidden(entry.name)), key=attrgetter("name"))

@@ -21,17 +21,17 @@ _KNOWN = f"images end in {', '.join(sorted(SUFFIXES))}; archives in {', '.join(A
 class FoundFiles:
     """Files that are called like images, input by input and sorted within each; nothing of them is read yet."""
 
-    def __init__(self, workshop: Path, progress: Progress | None = None) -> None:
+    def __init__(self, scratch: Path, progress: Progress | None = None) -> None:
         self.names: list[str] = []  # for people: as given and found, or "archive.zip::inner/path.png"
         self.paths: list[str] = []  # where they lie, absolute
-        self._endings: Counter[str] = Counter()  # of files that are passed over
+        self._endings: Counter[str] = Counter()  # of files that are skipped
         self._archives: list[str] = []  # that lie in folders or in other archives
         self._num_special = 0
-        self._workshop, self._progress, self._here = workshop, progress, os.getcwd()
+        self._workshop, self._progress, self._here = scratch, progress, os.getcwd()
 
     def add(self, text: str, bases: Sequence[str] = ("",), *, is_listed: bool = False) -> None:
         """What an input names, below the first of the bases where there is something; refuses one without images."""
-        num_images, num_others = len(self.names), self._num_passed_over()
+        num_images, num_others = len(self.names), self._num_skipped()
         places = [os.path.join(base, os.path.expanduser(text)) for base in bases]
         if there := [place for place in places if os.path.lexists(place)]:
             self._take(there[0], is_listed)
@@ -40,25 +40,25 @@ class FoundFiles:
         else:
             raise UserError(f"there is no file or folder {text!r}; it was looked for in {self._here!r}")
         if len(self.names) == num_images:
-            others = self._num_passed_over() - num_others
+            others = self._num_skipped() - num_others
             raise UserError(f"{text!r} holds no images, and {others} other files; {_KNOWN}")
 
     def notes(self) -> tuple[str, ...]:
-        """What was passed over, a line for each kind."""
+        """What was skipped, a line for each kind."""
         lines = []
         if self._endings:
             kinds = ", ".join(f"{ending!r} {count}" for ending, count in self._endings.most_common(5))
-            lines.append(f"{self._endings.total()} files are not images by their names and are passed over: {kinds}")
+            lines.append(f"{self._endings.total()} files are not images by their names and are skipped: {kinds}")
         if self._archives:
             lines.append(
-                f"{len(self._archives)} archives in folders or in archives are passed over, the first is "
+                f"{len(self._archives)} archives in folders or in archives are skipped, the first is "
                 f"{self._archives[0]!r}; give them by their names, those in archives unpacked"
             )
         if self._num_special:
-            lines.append(f"{self._num_special} links that lead nowhere, devices and sparse files are passed over")
+            lines.append(f"{self._num_special} links that lead nowhere, devices and sparse files are skipped")
         return tuple(lines)
 
-    def _num_passed_over(self) -> int:
+    def _num_skipped(self) -> int:
         return self._endings.total() + len(self._archives) + self._num_special
 
     def _take(self, path: str, is_listed: bool) -> None:
@@ -67,7 +67,7 @@ class FoundFiles:
                 if is_image(entry):
                     self._keep(entry.path, entry.path)
                 elif not is_dir(entry):
-                    self._pass_over(entry.path)
+                    self._skip(entry.path)
         elif not os.path.isfile(path):
             raise UserError(f"{path!r} is neither a file nor a folder")
         elif is_image_name(path):
@@ -84,7 +84,7 @@ class FoundFiles:
         for member, file in zip(unpacked.members, unpacked.paths, strict=True):
             self._keep(f"{path}::{member}", file)
         for member in unpacked.others:
-            self._pass_over(f"{path}::{member}")
+            self._skip(f"{path}::{member}")
         self._num_special += unpacked.num_special
 
     def _take_list(self, path: str) -> None:
@@ -96,7 +96,7 @@ class FoundFiles:
                 raise UserError(f"list of paths {path!r}, line {number}: {error}") from error
 
     def _take_matches(self, pattern: str, places: Sequence[str]) -> None:
-        """Other than files that are named, matches may be anything: what is not an image is passed over."""
+        """Other than files that are named, matches may be anything: what is not an image is skipped."""
         matches = next(filter(None, map(_matches, places)), None)
         if matches is None:
             raise UserError(f"nothing matches {pattern!r}; it was looked for in {self._here!r}")
@@ -109,13 +109,13 @@ class FoundFiles:
             if os.path.isdir(path) or (os.path.isfile(path) and (is_image_name(path) or is_archive_name(path))):
                 self._take(path, is_listed=True)
             else:
-                self._pass_over(path)
+                self._skip(path)
 
     def _keep(self, name: str, path: str) -> None:
         self.names.append(name)
         self.paths.append(os.path.join(self._here, path))  # join leaves absolute names alone
 
-    def _pass_over(self, name: str) -> None:
+    def _skip(self, name: str) -> None:
         if is_image_name(name):  # and yet not a file
             self._num_special += 1
         elif is_archive_name(name):
@@ -191,7 +191,7 @@ def _is_binary(path: str) -> bool:
 
 
 def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """The lines of a list with their numbers, whatever their encoding; blank ones and # comments are passed over."""
+    """The lines of a list with their numbers, whatever their encoding; blank ones and # comments are skipped."""
     with open(path, "rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=1):
             text = line.removeprefix(b"\xef\xbb\xbf").strip()  # some editors put a mark before the first

@@ -16,15 +16,15 @@ from ccl.data.decoding import encode_png
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource
 from ccl.errors import UserError
 
-Thing = NDArray[np.uint8] | bytes | str  # pixels (H, W, 3), an encoded image, the path of a file
+RawImage = NDArray[np.uint8] | bytes | str  # pixels (H, W, 3), an encoded image, the path of a file
 
 
-class Pile:
+class ImageCollector:
     """Images as they come: as they are while all are of one kind, and from then on encoded."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self._things: list[Thing] = []
+        self._things: list[RawImage] = []
         self.digests: dict[int, bytes] = {}  # of those that came as pixels, by position
         self._kinds: set[object] = set()
         self._num_ambiguous, self._first_ambiguous = 0, ""
@@ -89,7 +89,7 @@ def each(images: Iterable[object]) -> Iterable[object]:
     return images
 
 
-def _taken(image: object) -> Thing:
+def _taken(image: object) -> RawImage:
     if isinstance(image, np.ndarray | Tensor | Image.Image):
         return rgb_pixels(image)
     if isinstance(image, bytes | bytearray | memoryview):
@@ -103,7 +103,7 @@ def _taken(image: object) -> Thing:
     )
 
 
-def _encoded(thing: Thing) -> bytes:
+def _encoded(thing: RawImage) -> bytes:
     if isinstance(thing, bytes):
         return thing
     if isinstance(thing, np.ndarray):

@@ -29,17 +29,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.data.arrays import square_arrays, square_picture
-from ccl.data.dataset import BadImage, Progress, with_ids
-from ccl.data.decode_cache import Verdict, Verdicts, cache_folder, keys_of
+from ccl.data.dataset import BadImage, Progress
+from ccl.data.decode_cache import DecodeCache, DecodeResult, cache_folder, keys_of
 from ccl.data.decoding import BadImageError, in_full, open_image, upright_rgb
 from ccl.data.found_files import FoundFiles
-from ccl.data.gathered import Gathered, IsKnown
-from ccl.data.in_memory import Pile, content_digest, each
+from ccl.data.gathered_images import Gathered, IsKnown
+from ccl.data.in_memory import ImageCollector, content_digest, each
 from ccl.data.sources import ArraySource, FileSource, ImageSource
 from ccl.errors import UserError
 
 MAX_BAD_SHARE = 0.05
-CHUNK = 512  # images whose pixels wait in memory at one time
+CHUNK = 512  # images whose pixels wait in memory at one time, and about which the cache is asked
 _MAX_THREADS = 16
 
 
@@ -49,18 +49,18 @@ def _none_is_known(digest: bytes) -> bool:
 
 def gather(
     inputs: Sequence[str | Path],
-    workshop: Path,
+    scratch: Path,
     progress: Progress | None = None,
     side: int | None = None,
     is_known: IsKnown = _none_is_known,
 ) -> Gathered:
     """The images of folders (any layout), globs, archives, lists of paths and single files, input by input.
 
-    Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into the workshop,
-    a folder of the caller's that must last as long as the images are read. `progress` is called with bytes of archives,
-    then with images. More than 5 % of files that can't be decoded are refused.
+    Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into `scratch`, a
+    folder that must last as long as the images are read. `progress` is called with bytes of archives, then with
+    images. More than 5 % of files that can't be decoded are refused.
     """
-    found = FoundFiles(workshop, progress)
+    found = FoundFiles(scratch, progress)
     for item in [inputs] if isinstance(inputs, str | Path) else inputs:
         found.add(os.fspath(item))
     if not found.paths:
@@ -82,17 +82,22 @@ def gather_arrays(
     floats in [0, 1]. The images stay arrays if all of them have one size, and files if all of them are paths; else
     they are kept encoded.
     """
-    pile = Pile()
+    held = ImageCollector()
     for number, image in enumerate(each(images)):
         try:
-            pile.add(image)
+            held.add(image)
         except UserError as error:
             raise UserError(f"image {number}: {error}") from error
-    if not pile.names:
+    if not held.names:
         raise UserError("no images are given")
-    known = pile.digests
     return ingest(
-        pile.source(), pile.names, side=side, digests=known, is_known=is_known, notes=pile.notes(), progress=progress
+        held.source(),
+        held.names,
+        side=side,
+        digests=held.digests,
+        is_known=is_known,
+        notes=held.notes(),
+        progress=progress,
     )
 
 
@@ -103,10 +108,10 @@ def squared(source: ImageSource, side: int, progress: Progress | None = None) ->
     found = ingest(source, side=side, progress=progress)
     for bad in found.skipped:
         raise BadImageError(bad.reason, bad.path)
-    return with_ids(found.source, source.ids)
+    return found.source.with_ids(source.ids)
 
 
-class _Look(NamedTuple):
+class _OpenedImage(NamedTuple):
     """What opening an image once gave."""
 
     reason: str = ""  # why it is left out; "" for a sound image
@@ -138,7 +143,7 @@ def ingest(
     if size is None:
         looks, squares, trouble = _read(source, side, digests, is_known, progress)
     else:  # arrays: all of them are sound
-        looks = [_Look(digest=(digests or {}).get(at, b""), shorter_side=min(size)) for at in range(len(source))]
+        looks = [_OpenedImage(digest=(digests or {}).get(at, b""), shorter_side=min(size)) for at in range(len(source))]
         squares = None if side is None or size == (side, side) else square_arrays(source, side)
     bad = [BadImage(Path(names[at]), look.reason) for at, look in enumerate(looks) if look.reason]
     _refuse_too_many(bad, len(source))
@@ -146,7 +151,7 @@ def ingest(
     positions, ids = torch.tensor(kept, dtype=torch.int64), first_id + torch.arange(len(kept))  # (N,), (N,)
     part = source if len(kept) == len(source) or squares is not None else source.subset(positions)
     return Gathered(
-        source=with_ids(part, ids) if squares is None else ArraySource(squares, ids),
+        source=part.with_ids(ids) if squares is None else ArraySource(squares, ids),
         names=tuple(names[at] for at in kept),
         digests=tuple(looks[at].digest for at in kept),
         shorter_sides=torch.tensor([looks[at].shorter_side for at in kept], dtype=torch.int64),
@@ -163,14 +168,14 @@ def _read(
     digests: Mapping[int, bytes] | None,
     is_known: IsKnown,
     progress: Progress | None,
-) -> tuple[list[_Look], Tensor | None, str]:
+) -> tuple[list[_OpenedImage], Tensor | None, str]:
     """What was seen at each position, the pixels (N, 3, side, side) where a side is given, trouble with the cache."""
-    looks: list[_Look] = []
+    looks: list[_OpenedImage] = []
     chunks: list[Tensor] = []
     report = progress or (lambda done, total: None)
-    look = partial(_look, source, side, digests, is_known)
+    look = partial(_open, source, side, digests, is_known)
     is_opened = side is not None or digests is not None  # even where the decoder's verdict is known
-    with Verdicts(cache_folder()) as cache, ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS)) as pool:
+    with DecodeCache(cache_folder()) as cache, ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS)) as pool:
         for start in range(0, len(source), CHUNK):
             positions = range(start, min(start + CHUNK, len(source)))
             keys = keys_of([source.names[at] for at in positions]) if isinstance(source, FileSource) else []
@@ -179,7 +184,8 @@ def _read(
             # Threads help, as Pillow drops the interpreter lock while it decodes; where nothing is opened they don't.
             some = list((pool.map if is_opened or None in verdicts else map)(look, positions, verdicts))
             # Kept at once, so that a pass that is stopped resumes where it was.
-            cache.keep({key: Verdict(*one[:2]) for key, one in zip(keys, some, strict=False) if key and one.is_decoded})
+            decoded = [(key, one[:2]) for key, one in zip(keys, some, strict=False) if key and one.is_decoded]
+            cache.keep({key: DecodeResult(*result) for key, result in decoded})
             pixels = [torch.from_numpy(one.pixels).permute(2, 0, 1) for one in some if one.pixels is not None]
             chunks += [torch.stack(pixels)] if pixels else []  # (n, 3, side, side)
             looks += [one if one.pixels is None else one._replace(pixels=None) for one in some]
@@ -196,35 +202,35 @@ def _read(
     return looks, whole, cache.trouble or ""
 
 
-def _look(
+def _open(
     source: ImageSource,
     side: int | None,
     digests: Mapping[int, bytes] | None,
     is_known: IsKnown,
     position: int,
-    verdict: Verdict | None,
-) -> _Look:
+    verdict: DecodeResult | None,
+) -> _OpenedImage:
     """An image opened once; `verdict` is what the decoder said of it before, None where that is not known."""
     if verdict is not None and (verdict.reason or (side is None and digests is None)):
-        return _Look(*verdict)
+        return _OpenedImage(*verdict)
     try:
         content = source.encoded(position)
     except BadImageError as error:
-        return _Look(error.reason)
+        return _OpenedImage(error.reason)
     digest = b"" if digests is None else digests.get(position) or content_digest(content)
     if is_known(digest):
-        return _Look(is_known=True, digest=digest)
+        return _OpenedImage(is_known=True, digest=digest)
     if verdict is not None and side is None:
-        return _Look(*verdict, digest=digest)
+        return _OpenedImage(*verdict, digest=digest)
     try:
         with open_image(io.BytesIO(content)) as image:
             shorter_side = min(image.size)
             # An eighth of the size is twice as fast and finds the same: all of a JPEG is read, less is put out.
             picture = upright_rgb(image, in_full if side is not None else lambda width, height: 8)
     except BadImageError as error:
-        return _Look(error.reason, is_decoded=True)
+        return _OpenedImage(error.reason, is_decoded=True)
     pixels = None if side is None else square_picture(picture, side)
-    return _Look("", shorter_side, True, False, digest, pixels)
+    return _OpenedImage("", shorter_side, True, False, digest, pixels)
 
 
 def _refuse_too_many(bad: Sequence[BadImage], total: int) -> None:

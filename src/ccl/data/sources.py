@@ -1,10 +1,11 @@
-"""Where single images come from: one protocol, and its forms for arrays, files, encoded bytes and joined parts."""
+"""Where single images come from: one base class, and its forms for arrays, files, encoded bytes and joined parts."""
 
 import io
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,43 +15,47 @@ from torch import Tensor
 from ccl.data.decoding import Reduction, decode, encode_png, errors_as_bad_image, in_full, refuse_length
 
 
-class ImageSource(Protocol):
+class ImageSource(ABC):
     """Images by position 0 … N-1, each with an id that stays its own over the whole stream.
 
     A source whose images all have one size and lie in memory says so by `image_size` and is read in batches;
     any other is decoded image by image, by loader workers.
     """
 
-    @property
-    def ids(self) -> Tensor:
-        """(N,) int64, distinct."""
-        ...
+    ids: Tensor  # (N,) int64, distinct
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
     @property
     def image_size(self) -> tuple[int, int] | None:
         """(H, W) where `read` works, None where only `picture` does."""
-        ...
-
-    def __len__(self) -> int: ...
+        return None
 
     def read(self, positions: Tensor) -> Tensor:
         """uint8 (N, 3, H, W); only where `image_size` is not None."""
-        ...
+        raise TypeError("these images have no common size; use picture()")
 
+    @abstractmethod
     def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         """One decoded RGB image of whatever size it has, or reduced as asked where its format allows it."""
-        ...
 
+    @abstractmethod
     def encoded(self, position: int) -> bytes:
         """The image as a file's bytes, lossless: what the rehearsal memory stores."""
-        ...
 
+    @abstractmethod
     def subset(self, positions: Tensor) -> "ImageSource":
         """The images at these positions, in this order, with their ids."""
-        ...
+
+    def with_ids(self, ids: Tensor) -> "ImageSource":
+        """The same images with other ids (N,)."""
+        other = copy(self)
+        other.ids = ids
+        return other
 
 
-class ArraySource:
+class ArraySource(ImageSource):
     """Images of one size in one uint8 tensor, or some rows of it: subsets share it."""
 
     def __init__(self, images: Tensor, ids: Tensor | None = None, rows: Tensor | None = None) -> None:
@@ -70,9 +75,6 @@ class ArraySource:
     def image_size(self) -> tuple[int, int] | None:
         return int(self._stored.shape[2]), int(self._stored.shape[3])
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
     def read(self, positions: Tensor) -> Tensor:
         rows = self._rows_at(positions)
         return self._stored.index_select(0, rows.to(self._stored.device))  # several times as fast as [rows]
@@ -88,6 +90,10 @@ class ArraySource:
         # Shared, so that a whole set, its steps and their probes are in memory once.
         return ArraySource(self._stored, self.ids[positions], self._rows_at(positions))
 
+    def with_ids(self, ids: Tensor) -> ImageSource:
+        # A copy of a subset's rows: the others are let go.
+        return ArraySource(self.images, ids)
+
     def _rows_at(self, positions: Tensor) -> Tensor:
         return positions if self._rows is None else self._rows[positions]
 
@@ -96,27 +102,12 @@ class ArraySource:
         return ArraySource, (self.images, self.ids)
 
 
-class FileSource:
+class FileSource(ImageSource):
     """Images in files, decoded when asked for."""
 
     def __init__(self, paths: Sequence[Path | str], ids: Tensor | None = None) -> None:
         self.names = [os.fspath(path) for path in paths]  # strings: a million Path objects are half a gigabyte
         self.ids = torch.arange(len(self.names)) if ids is None else ids  # (N,)
-
-    @property
-    def paths(self) -> list[Path]:
-        """Made on every call, for those who want to look at a few."""
-        return [Path(name) for name in self.names]
-
-    @property
-    def image_size(self) -> tuple[int, int] | None:
-        return None
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def read(self, positions: Tensor) -> Tensor:
-        raise TypeError("files have no common size; use picture()")
 
     def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         path = Path(self.names[position])
@@ -133,22 +124,12 @@ class FileSource:
         return FileSource([self.names[position] for position in positions.tolist()], self.ids[positions])
 
 
-class EncodedSource:
+class EncodedSource(ImageSource):
     """Images as encoded bytes held in memory: the form in which the past is kept."""
 
     def __init__(self, files: Sequence[bytes], ids: Tensor) -> None:
         self.files = list(files)
         self.ids = ids  # (N,)
-
-    @property
-    def image_size(self) -> tuple[int, int] | None:
-        return None
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def read(self, positions: Tensor) -> Tensor:
-        raise TypeError("encoded images have no common size; use picture() or decoded()")
 
     def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         return decode(io.BytesIO(self.files[position]), reduction)
@@ -167,7 +148,7 @@ class EncodedSource:
         return ArraySource(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous(), self.ids)
 
 
-class JoinedSource:
+class JoinedSource(ImageSource):
     """Several sources one after the other: D_t followed by the rehearsal memory. There may be none."""
 
     def __init__(self, parts: Sequence[ImageSource], order: Tensor | None = None) -> None:
@@ -182,9 +163,6 @@ class JoinedSource:
     def image_size(self) -> tuple[int, int] | None:
         sizes = {part.image_size for part in self.parts if len(part)}
         return sizes.pop() if len(sizes) == 1 else None
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def _within(self, positions: Tensor) -> Iterator[tuple[ImageSource, Tensor, Tensor]]:
         """Each part of which something is wanted, which of the positions (n,) are in it, and where in it."""

@@ -1,4 +1,4 @@
-"""How figures are drawn: without pyplot, so that nothing global is opened or changed; looks, names and SVG."""
+"""How figures are drawn: without pyplot, so that nothing global is opened or changed; styles, names and SVG."""
 
 import hashlib
 import io
@@ -63,7 +63,7 @@ _DRAWING: Any = dict.fromkeys(_INKED, INK) | {
 
 
 @dataclass(frozen=True)
-class Look:
+class ArmStyle:
     """How an arm is drawn."""
 
     colour: str
@@ -93,7 +93,7 @@ def _spare_styles(name: str) -> Iterator[tuple[str, str]]:
             yield _SPARE_COLOURS[place], _SPARE_MARKERS[(place + turn) % len(_SPARE_MARKERS)]
 
 
-def looks(arms: Sequence[Arm]) -> list[Look]:
+def arm_styles(arms: Sequence[Arm]) -> list[ArmStyle]:
     """Colour and marker by strategy; further arms of one strategy differ in line, shade and filling."""
     found, seen, styles = [], Counter[str](), strategy_styles(arms)
     for arm in arms:
@@ -102,7 +102,7 @@ def looks(arms: Sequence[Arm]) -> list[Look]:
         seen[arm.strategy] += 1
         # What is learned all at once is one level: never drawn through, so that it isn't taken for a curve.
         line = _LINES[1 + variant % (len(_LINES) - 1)] if arm.is_all_at_once else _LINES[variant % len(_LINES)]
-        found.append(Look(_shaded(colour, _SHADES[variant % len(_SHADES)]), marker, line, variant % 2 == 1))
+        found.append(ArmStyle(_shaded(colour, _SHADES[variant % len(_SHADES)]), marker, line, variant % 2 == 1))
     return found
 
 

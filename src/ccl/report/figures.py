@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from ccl.evaluation import AccuracyMatrix
-from ccl.report.drawing import GREY, INK, Look, drawing, looks, short
+from ccl.report.drawing import GREY, INK, ArmStyle, arm_styles, drawing, short
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, records_of
 from ccl.report.statistics import estimate
@@ -109,12 +109,12 @@ def losses(record: RunRecord) -> Figure | None:
     with drawing():
         figure = Figure(figsize=(8.4, 3.2))
         axes = figure.subplots()
-        style = ".-" if len(order) <= _MOST_DOTTED else "-"
+        points = ".-" if len(order) <= _MOST_DOTTED else "-"
         for number, term in enumerate(terms):
             curve = [_finite(epochs[key].get(term)) for key in order]
             colour = _LOSS_COLOURS[number % len(_LOSS_COLOURS)]
-            look: Any = {"color": colour, "markersize": 4, "linewidth": 1.3, "label": short(term, 24)}
-            axes.plot(range(1, len(order) + 1), curve, style, **look)
+            line: Any = {"color": colour, "markersize": 4, "linewidth": 1.3, "label": short(term, 24)}
+            axes.plot(range(1, len(order) + 1), curve, points, **line)
         names = ["all steps at once"] if record.protocol.get("all_at_once") else record.step_names
         _mark_steps(axes, [step for step, _ in order], names)
         axes.set(xlabel="epoch of the stream", ylabel="loss", xlim=(0.5, len(order) + 0.5))
@@ -129,14 +129,14 @@ def _over_stream(arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random:
         num_columns = 2 if max(len(arm.name) for arm in arms) <= _HALF_LEGEND else 1
         figure = Figure(figsize=(5.5, 3.3 + 0.2 * math.ceil((len(arms) + 1) / num_columns)))  # with room for the legend
         axes = figure.subplots()
-        for arm, look in zip(arms, looks(arms), strict=True):
+        for arm, style in zip(arms, arm_styles(arms), strict=True):
             curves = np.array([curve_of(matrix) for matrix in matrices_of(arm)])  # (S, T)
             if not np.isfinite(curves).any():
                 continue
             if arm.is_all_at_once:
-                _level(axes, short(arm.name, _LEGEND), look, curves[:, -1])
+                _level(axes, short(arm.name, _LEGEND), style, curves[:, -1])
             else:
-                _curve(axes, short(arm.name, _LEGEND), look, curves, num_bands=len(arms))
+                _curve(axes, short(arm.name, _LEGEND), style, curves, num_bands=len(arms))
         if not math.isnan(random):
             axes.axhline(random, color=GREY, linewidth=1.6, linestyle=(0, (1, 1.6)), label=RANDOM_TITLE)
         _name_ticks(axes, _step_names(arms, num_steps), first=1)
@@ -148,24 +148,24 @@ def _over_stream(arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random:
     return figure
 
 
-def _curve(axes: Axes, name: str, look: Look, curves: NDArray[np.float64], num_bands: int) -> None:
+def _curve(axes: Axes, name: str, style: ArmStyle, curves: NDArray[np.float64], num_bands: int) -> None:
     """The mean of the seeds that reached each step, with a band of one standard deviation to either side."""
     found = [estimate(column.tolist()) for column in curves.T]
     places = np.arange(1, len(found) + 1)
     mean, std = (np.array([getattr(about, part) for about in found]) for part in ("mean", "std"))
-    filling = {"markerfacecolor": "none"} if look.is_hollow else {}
-    line: Any = {"color": look.colour, "linewidth": 1.6, "linestyle": look.line, "label": name, **filling}
-    axes.plot(places, mean, marker=look.marker, markersize=5, **line)
+    filling = {"markerfacecolor": "none"} if style.is_hollow else {}
+    line: Any = {"color": style.colour, "linewidth": 1.6, "linestyle": style.line, "label": name, **filling}
+    axes.plot(places, mean, marker=style.marker, markersize=5, **line)
     if np.isfinite(std).any():
         alpha = min(0.16, 0.8 / num_bands)  # many bands, each fainter, so that lines stay visible
-        axes.fill_between(places, mean - std, mean + std, color=look.colour, alpha=alpha, linewidth=0)
+        axes.fill_between(places, mean - std, mean + std, color=style.colour, alpha=alpha, linewidth=0)
 
 
-def _level(axes: Axes, name: str, look: Look, values: NDArray[np.float64]) -> None:
+def _level(axes: Axes, name: str, style: ArmStyle, values: NDArray[np.float64]) -> None:
     about = estimate(values.tolist())
-    axes.axhline(about.mean, color=look.colour, linewidth=1.6, linestyle=look.line, label=name)
+    axes.axhline(about.mean, color=style.colour, linewidth=1.6, linestyle=style.line, label=name)
     if math.isfinite(about.std):
-        axes.axhspan(about.mean - about.std, about.mean + about.std, color=look.colour, alpha=0.1, linewidth=0)
+        axes.axhspan(about.mean - about.std, about.mean + about.std, color=style.colour, alpha=0.1, linewidth=0)
 
 
 def _step_names(arms: Sequence[Arm], num_steps: int) -> list[str]:

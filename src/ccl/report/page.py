@@ -12,15 +12,15 @@ from matplotlib.figure import Figure
 from ccl.atomic_files import write_file
 from ccl.report import figures, measures
 from ccl.report.drawing import to_svg
-from ccl.report.html import render
-from ccl.report.intervals import dots, forest
-from ccl.report.maps import embedding_maps
+from ccl.report.embedding_maps import embedding_maps
+from ccl.report.interval_plots import dots, forest
 from ccl.report.provenance import facts_by_arm
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, records_of
 from ccl.report.summary import costs, every_run, make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
+from ccl.report.templates import render
 from ccl.report.thumbnails import MOST_IMAGES, gallery
 
 # Sections in their order, and what they are called.
@@ -58,23 +58,22 @@ def write_outcome(
 
     `published` is what the paper itself reports, for comparison.
     """
-    own = make_tables(records)
-    tables = [*own, *([] if published is None else [published])]
-    folder.mkdir(parents=True, exist_ok=True)
+    tables = write_page(records, folder / f"{name}.html", title, published)
     markdown = "\n".join([f"# {title}\n", *(to_markdown(table) for table in tables)])
     texts = {f"{name}.md": markdown, f"{name}.tex": "\n".join(map(to_latex, tables))}
     texts[f"{name}-runs.csv"] = to_csv(every_run(records))
+    own = tables if published is None else tables[:-1]
     for table, kind in zip(own, ("summary", "differences"), strict=False):
         texts[f"{name}-{kind}.csv"] = to_csv(table)
     for file, content in texts.items():
         write_file(folder / file, content)
-    write_page(records, tables, folder / f"{name}.html", title)
     return tables
 
 
-def write_page(records: Sequence[RunRecord], tables: Sequence[Table], path: Path, title: str) -> None:
-    """Write the page of runs; a reader never sees half of it."""
+def write_page(records: Sequence[RunRecord], path: Path, title: str, published: Table | None = None) -> list[Table]:
+    """Write the page of runs; a reader never sees half of it. Returns its tables, the published one last."""
     arms = make_arms(records)
+    tables = [*make_tables(arms), *([] if published is None else [published])]
     maps, seed = _maps(arms)
     facts, of_arms = facts_by_arm(arms)
     content: dict[str, Any] = {
@@ -101,8 +100,8 @@ def write_page(records: Sequence[RunRecord], tables: Sequence[Table], path: Path
         has_seeds=has_seeds(arms),
         has_upper_bound=any(arm.is_all_at_once for arm in arms),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, page)
+    return tables
 
 
 def _streams(arms: Sequence[Arm]) -> dict[str, list[Drawing]]:

@@ -12,7 +12,7 @@ from typing import Any
 from ccl.atomic_files import write_file
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
-from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS
+from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS, read_rows
 from ccl.loading import dump_settings, load_settings
 from ccl.report.trackers import Tracker
 from ccl.settings import Settings
@@ -72,8 +72,8 @@ class RunLog(Log):
         with (self.folder / METRICS).open("ab") as file:
             file.truncate(int(state["bytes"]))
         if self._trackers:
-            for line in (self.folder / METRICS).read_text(encoding="utf-8").splitlines():
-                self._track(**json.loads(line))
+            for row in read_rows(self.folder):
+                self._track(**row)
         self._epoch = _Sums(**state["epoch"])
         self._clock = time.perf_counter()
 
@@ -170,13 +170,12 @@ def read_run(folder: Path) -> RunRecord:
         raise UserError(f"{folder} is not a run folder: it has no {SETTINGS}")
     try:
         accuracy = folder / ACCURACY
-        lines = (folder / METRICS).read_text(encoding="utf-8").splitlines() if (folder / METRICS).exists() else []
         return RunRecord(
             folder=folder,
             settings=load_settings(str(folder / SETTINGS)),
             protocol=json.loads((folder / PROTOCOL).read_text(encoding="utf-8")),
             status=json.loads((folder / STATUS).read_text(encoding="utf-8")),
-            rows=[json.loads(line) for line in lines],
+            rows=read_rows(folder),
             accuracy=AccuracyMatrix.from_csv(accuracy) if accuracy.exists() else None,
         )
     except (OSError, ValueError, KeyError) as error:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -22,14 +22,10 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A mean difference over equal seeds, its interval, and the p-value of a paired t-test (nan for one seed)."""
+class Difference(Estimate):
+    """A mean difference over equal seeds, and the p-value of a paired t-test (nan for one seed)."""
 
-    mean: float
-    low: float
-    high: float
     p_value: float
-    num: int
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Differ
         from scipy.stats import ttest_rel
 
         p_value = float(ttest_rel(first, second).pvalue)
-    return Difference(about.mean, about.low, about.high, p_value, about.num)
+    return Difference(**asdict(about), p_value=p_value)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

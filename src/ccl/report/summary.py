@@ -9,7 +9,7 @@ from typing import TypeVar
 from ccl.report import measures
 from ccl.report.provenance import protocol_note, stamp
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, Measure, has_seeds, make_arms, records_of
+from ccl.report.run_groups import Arm, Measure, has_seeds, records_of
 from ccl.report.statistics import Difference, Share, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval
 
@@ -36,9 +36,8 @@ BASELINES = ("finetuning", "simple_rehearsal")
 _UNTESTED = {("finetuning", "simple_rehearsal"), ("upper_bound", "simple_rehearsal")}
 
 
-def make_tables(records: Sequence[RunRecord]) -> list[Table]:
-    """The tables of these runs: the summary, and tests where several seeds allow them."""
-    arms = make_arms(records)
+def make_tables(arms: Sequence[Arm]) -> list[Table]:
+    """The tables of these arms: the summary, and tests where several seeds allow them."""
     tested = differences(arms)
     return [summary(arms), *([tested] if tested.rows and has_seeds(arms) else [])]
 

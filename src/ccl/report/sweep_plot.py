@@ -9,7 +9,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 
 from ccl.catalogue import title_of
 from ccl.report import measures
-from ccl.report.drawing import drawing, looks
+from ccl.report.drawing import arm_styles, drawing
 from ccl.report.run_groups import Arm, flat, records_of, varied_settings
 from ccl.report.statistics import Estimate
 from ccl.strategies import matters, strategy_title
@@ -41,7 +41,7 @@ def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
     with drawing():
         figure = Figure(figsize=(6.4, 3.4))
         axes = figure.subplots()
-        for ((strategy, objective), points), look in zip(curves.items(), looks([*firsts.values()]), strict=True):
+        for ((strategy, objective), points), look in zip(curves.items(), arm_styles([*firsts.values()]), strict=True):
             label = strategy_title(strategy) + (f", {title_of(objective)}" if has_objectives else "")
             style: Any = {"color": look.colour, "linewidth": 1.6, "label": label}
             if len(points) == 1:

@@ -4,12 +4,15 @@ import csv
 import html
 import io
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ccl.report.statistics import Estimate
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table as RichTable
 
 Cell = str | float | Estimate | None  # None: the number doesn't exist
@@ -46,8 +49,8 @@ def to_markdown(table: Table) -> str:
     """Title, table and note as Markdown; names can't break out of their cells."""
     lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)]]
     lines += [[text(cell) for cell in row] for row in table.rows]
-    body = "\n".join(f"| {' | '.join(map(_markdown, line))} |" for line in lines)
-    return f"{_markdown(table.title)}\n\n{body}\n\n{_markdown(table.note)}\n"
+    body = "\n".join(f"| {' | '.join(map(markdown, line))} |" for line in lines)
+    return f"{markdown(table.title)}\n\n{body}\n\n{markdown(table.note)}\n"
 
 
 def to_csv(table: Table) -> str:
@@ -114,6 +117,13 @@ def to_rich(table: Table, width: int = 80) -> "RichTable":
     return made
 
 
+def print_tables(tables: Iterable[Table], page: Path, console: "Console") -> None:
+    """The tables on a terminal, and below them where the page of the same runs is."""
+    for table in tables:
+        console.print(to_rich(table, console.width))
+    console.print(f"· the page to look at: {page}", markup=False, highlight=False, soft_wrap=True)
+
+
 _FIRST = 14  # characters for the names, at least
 
 
@@ -135,6 +145,7 @@ def _width(table: Table, place: int) -> int:
     return max((len(part) for of_cell in parts for part in of_cell), default=0)
 
 
-def _markdown(plain: str) -> str:
+def markdown(plain: str) -> str:
+    """One line that neither Markdown nor HTML can misread."""
     line = " ".join(plain.splitlines())
     return html.escape(line, quote=False).replace("\\", "\\\\").replace("|", "\\|")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
@@ -18,8 +18,8 @@ from ccl.folder import METRICS, PROTOCOL, SETTINGS, is_finished, read_status
 from ccl.loading import dump_settings, load_settings
 from ccl.report import RunRecord, read_run
 from ccl.report.measures import all_classes
-from ccl.runs.cells import Cell
 from ccl.runs.folder_lock import LOCK
+from ccl.runs.grid_cells import Cell
 
 CELLS, LOGS = "cells", "logs"  # folders beside the cells' own: the settings and the output of each
 _USER_ERROR = 2  # the exit code of a refusal
@@ -46,30 +46,8 @@ class Failure:
     log: Path
 
 
-class CellProcess(Protocol):
-    """A started run, wherever it runs; a `subprocess.Popen` is one."""
-
-    def poll(self) -> int | None:
-        """Its exit code, negative for the signal that ended it; None while it runs."""
-        ...
-
-    def terminate(self) -> None:
-        """Ask it to save its state and end."""
-        ...
-
-    def wait(self) -> int:
-        """Its exit code, once it has ended."""
-        ...
-
-
-class StartCell(Protocol):
-    """Starts `ccl run SETTINGS_FILE --out FOLDER` and returns at once; its output is appended to `log`."""
-
-    def __call__(self, settings_file: Path, folder: Path, log: Path, threads: int) -> CellProcess: ...
-
-
-def start_local(settings_file: Path, folder: Path, log: Path, threads: int) -> CellProcess:
-    """As a child process on this machine."""
+def start_run(settings_file: Path, folder: Path, log: Path, threads: int) -> subprocess.Popen[bytes]:
+    """Start `ccl run SETTINGS_FILE --out FOLDER` and return at once; its output is appended to `log`."""
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "ccl", "run", str(settings_file), "--out", str(folder)],
@@ -84,14 +62,13 @@ def start_local(settings_file: Path, folder: Path, log: Path, threads: int) -> C
 class CellRun:
     """What is known of a cell, and its process if it was started here."""
 
-    def __init__(self, cell: Cell, grid_folder: Path, start_cell: StartCell = start_local) -> None:
+    def __init__(self, cell: Cell, grid_folder: Path) -> None:
         self.cell = cell
         self.folder = grid_folder / cell.name
         self.log = grid_folder / LOGS / f"{cell.name}.txt"
         self.record: RunRecord | None = None
         self.failure: Failure | None = None
-        self.process: CellProcess | None = None
-        self._start_cell = start_cell
+        self.process: subprocess.Popen[bytes] | None = None
         self._settings_file = grid_folder / CELLS / f"{cell.name}.yaml"
         self._is_elsewhere = False
         self._log_start = 0  # where in the log the words of this attempt begin
@@ -135,7 +112,7 @@ class CellRun:
         unfinished.write_text(dump_settings(settings.model_copy(update={"threads": threads})), encoding="utf-8")
         os.replace(unfinished, self._settings_file)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        self.process = self._start_cell(self._settings_file, self.folder, self.log, threads)
+        self.process = start_run(self._settings_file, self.folder, self.log, threads)
 
     def _threads_before(self) -> int | None:
         """A resumed run keeps its number of threads, as its last bits depend on it."""

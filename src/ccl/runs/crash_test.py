@@ -13,7 +13,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from ccl.folder import ACCURACY, CHECKPOINTS, METRICS, read_status
+from ccl.folder import ACCURACY, CHECKPOINTS, read_rows, read_status
 from ccl.training.checkpoint import CheckpointStore
 
 # Three steps of embedded images, some ten seconds of learning on one thread.
@@ -41,8 +41,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
     found = {name: _hash(value.contiguous().numpy().tobytes()) for name, value in tensors.items()}
     for path in sorted((folder / "memory").glob("*")):
         found[f"memory/{path.name}"] = _hash(path.read_bytes())
-    for number, line in enumerate((folder / METRICS).read_text(encoding="utf-8").splitlines()):
-        row = json.loads(line)
+    for number, row in enumerate(read_rows(folder)):
         row.pop("seconds", None)
         found[f"row {number}"] = _hash(json.dumps(row, sort_keys=True).encode())
     found[ACCURACY] = _hash((folder / ACCURACY).read_bytes())
@@ -110,5 +109,4 @@ def _wait_for_work(folder: Path, process: subprocess.Popen[str]) -> None:
 
 
 def _learning_seconds(folder: Path) -> float:
-    rows = [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
-    return sum(float(row.get("seconds", 0.0)) for row in rows)
+    return sum(float(row.get("seconds", 0.0)) for row in read_rows(folder))

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,6 +13,8 @@ from ccl.catalogue import short_of
 from ccl.evaluation import ProbeResult
 from ccl.strategies import STRATEGIES, strategy_title
 from ccl.training import Observer, Remembered
+
+_EVERY = 10.0  # seconds between two lines of a log
 
 
 class Speed:
@@ -37,112 +41,109 @@ class Speed:
         return f"{terms}  {rate:,.0f} images/s"
 
 
-class PlainDisplay(Observer):
-    """Lines for a log file: at most one in `every` seconds, and one for each probe."""
+class Display(Observer):
+    """What both displays share: the run's name and length, the speed, and a line for each memory and probe."""
 
-    def __init__(self, console: Console, every: float = 10.0) -> None:
+    def __init__(self, console: Console) -> None:
         self.console = console
-        self.every = every
         self._speed = Speed()
-        self._title, self._num_steps, self._epochs = "", 1, 1
-        self._last = time.perf_counter()
-        self._began: tuple[float, float] | None = None  # when, and after how many epochs: a run may resume half-way
+        self._title, self._num_steps, self._epochs, self._first_step = "", 1, 1, 0
 
     def note(self, text: str) -> None:
-        self.console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
+        note(self.console, text)
 
     def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
-        self._title, self._num_steps, self._epochs = _title(title), num_steps, epochs
-        self._began = None
+        self._title = strategy_title(title) if title in STRATEGIES else title  # of a drop, its own name
+        self._num_steps, self._epochs, self._first_step = num_steps, epochs, first_step
 
     def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
-        old = f" and {num_old:,} remembered" if num_old else ""
-        resumed = "" if is_new else ", resumed"
-        self.note(f"{self._title}: step {step + 1} of {self._num_steps}, {num_new:,} new images{old}{resumed}")
         self._speed.restart()
 
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
         self._speed.add(losses, num_images)
+
+    def remembered(self, step: int, what: Remembered) -> None:
+        clusters = f" from {what.num_clusters} {'estimated ' if what.is_estimated else ''}clusters"
+        kept = f"{what.num_kept:,} of its images{clusters if what.num_clusters else ''}"
+        self.note(f"{self._title} after step {step + 1}: remembers {kept}, {what.num_images:,} in all")
+
+    def probed(self, step: int | None, result: ProbeResult) -> None:
+        when = "as initialised" if step is None else f"after step {step + 1}"
+        each = " ".join(f"{accuracy:.1f}" for accuracy in result.per_step)
+        self.note(f"{self._title} {when}: all classes {result.all_class_total:.1f} %, each step's own {each}")
+        self._speed.restart()
+
+
+class PlainDisplay(Display):
+    """Lines for a log file: at most one in `_EVERY` seconds, and one for each probe."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._last = time.perf_counter()
+        self._began: tuple[float, float] | None = None  # when, and after how many epochs: a run may resume half-way
+
+    def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
+        super().run_begins(title, num_steps, epochs, first_step)
+        self._began = None
+
+    def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
+        super().step_begins(step, num_new, num_old, is_new)
+        old = f" and {num_old:,} remembered" if num_old else ""
+        resumed = "" if is_new else ", resumed"
+        self.note(f"{self._title}: step {step + 1} of {self._num_steps}, {num_new:,} new images{old}{resumed}")
+
+    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
+        super().updated(step, epoch, losses, num_images, share)
         if self._began is None:
             self._began = (time.perf_counter(), step * self._epochs + epoch + share)
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
         now = time.perf_counter()
-        if now - self._last < self.every:
+        if now - self._last < _EVERY:
             return
         self._last = now
         done = step * self._epochs + epoch + 1
         began, done_then = self._began or (now, done)
         left = (now - began) / max(done - done_then, 1e-9) * (self._num_steps * self._epochs - done)
-        self.note(f"step {step + 1} epoch {epoch + 1}/{self._epochs}  {self._speed}  {_clock(left)} left")
-
-    def remembered(self, step: int, what: Remembered) -> None:
-        self.note(_memory_line(self._title, step, what))
-
-    def probed(self, step: int | None, result: ProbeResult) -> None:
-        self.note(_probe_line(self._title, step, result))
-        self._speed.restart()
+        time_left = str(timedelta(seconds=round(left))).removeprefix("0:")
+        self.note(f"step {step + 1} epoch {epoch + 1}/{self._epochs}  {self._speed}  {time_left} left")
 
 
-class RichDisplay(Observer):
+class RichDisplay(Display):
     """A bar for the run, with loss terms, images per second and the time left."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self._speed = Speed()
+        super().__init__(console)
         self._progress: Progress | None = None
         self._task = TaskID(0)
-        self._title, self._num_steps, self._epochs, self._first_step = "", 1, 1, 0
 
     def note(self, text: str) -> None:
         self.console.print(f"[dim]·[/dim] {escape(text)}", highlight=False)  # a path or an error may hold brackets
 
     def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
-        self._title, self._num_steps, self._epochs = _title(title), num_steps, epochs
-        self._first_step = first_step
+        super().run_begins(title, num_steps, epochs, first_step)
         self._bar(f"{self._title}: preparing", 1.0)
 
-    def _bar(self, text: str, total: float) -> None:
+    def _bar(self, text: str, total: float, **shown: Any) -> None:
         if self._progress is None:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.percentage:>3.0f} %"),
-                TextColumn("{task.fields[about]}", style="dim"),
-                TimeRemainingColumn(compact=True),
-                console=self.console,
-                transient=True,
-            )
+            self._progress = make_progress(self.console, TextColumn("{task.fields[about]}", style="dim"))
             self._progress.start()
             self._task = self._progress.add_task(text, total=total, about="")
-        self._progress.update(self._task, description=text, total=total)
+        self._progress.update(self._task, description=text, total=total, **shown)
 
     def loading(self, done: int, total: int) -> None:
-        self._bar("loading data", float(total or 1))
-        if self._progress is not None:
-            self._progress.update(self._task, completed=done)
-
-    def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
-        self._speed.restart()
+        self._bar("loading data", float(total or 1), completed=done)
 
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
-        self._speed.add(losses, num_images)
+        super().updated(step, epoch, losses, num_images, share)
         text = f"{self._title}: step {step + 1}/{self._num_steps} epoch {epoch + 1}/{self._epochs}"
-        self._bar(text, float((self._num_steps - self._first_step) * self._epochs))
-        if self._progress is not None:
-            done = (step - self._first_step) * self._epochs + epoch + share
-            self._progress.update(self._task, completed=done, about=str(self._speed))
-
-    def remembered(self, step: int, what: Remembered) -> None:
-        self.note(_memory_line(self._title, step, what))
+        done = (step - self._first_step) * self._epochs + epoch + share
+        total = float((self._num_steps - self._first_step) * self._epochs)
+        self._bar(text, total, completed=done, about=str(self._speed))
 
     def probing(self, done: int, total: int) -> None:
         if self._progress is not None:
             self._progress.update(self._task, about=f"probing {done}/{total}")
-
-    def probed(self, step: int | None, result: ProbeResult) -> None:
-        self.note(_probe_line(self._title, step, result))
-        self._speed.restart()
 
     def run_ends(self) -> None:
         if self._progress is not None:
@@ -156,24 +157,12 @@ def make_display() -> PlainDisplay | RichDisplay:
     return RichDisplay(console) if console.is_terminal or console.is_jupyter else PlainDisplay(console)
 
 
-def _title(name: str) -> str:
-    """Of a strategy; what is not one (the name of a drop) stays as it is."""
-    return strategy_title(name) if name in STRATEGIES else name
+def note(console: Console, text: str) -> None:
+    """A line worth knowing, exactly as it is."""
+    console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _probe_line(title: str, step: int | None, result: ProbeResult) -> str:
-    when = "as initialised" if step is None else f"after step {step + 1}"
-    each = " ".join(f"{accuracy:.1f}" for accuracy in result.per_step)
-    return f"{title} {when}: all classes {result.all_class_total:.1f} %, each step's own {each}"
-
-
-def _memory_line(title: str, step: int, what: Remembered) -> str:
-    clusters = f" from {what.num_clusters} {'estimated ' if what.is_estimated else ''}clusters"
-    kept = f"{what.num_kept:,} of its images{clusters if what.num_clusters else ''}"
-    return f"{title} after step {step + 1}: remembers {kept}, {what.num_images:,} in all"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+def make_progress(console: Console, *columns: TextColumn) -> Progress:
+    """A bar with a description, its share, further columns and the time left; it vanishes at its end."""
+    share = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %"))
+    return Progress(*share, *columns, TimeRemainingColumn(compact=True), console=console, transient=True)

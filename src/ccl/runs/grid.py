@@ -13,8 +13,8 @@ from ccl.errors import UserError
 from ccl.folder import SETTINGS, is_finished
 from ccl.loading import load_settings
 from ccl.report import RunRecord
-from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure, StartCell, start_local
-from ccl.runs.cells import Cell
+from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure
+from ccl.runs.grid_cells import Cell
 from ccl.training.stopping import StopRequest
 
 SECONDS_BETWEEN_LOOKS = 0.3
@@ -48,20 +48,17 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_grid(
-    cells: Sequence[Cell], folder: Path, jobs: int, watcher: Watcher, start_cell: StartCell = start_local
-) -> GridOutcome:
+def run_grid(cells: Sequence[Cell], folder: Path, jobs: int, watcher: Watcher) -> GridOutcome:
     """Run all cells that are not complete, at most `jobs` at once; a failing one doesn't stop the others.
 
-    `start_cell` says where a run is started. A signal is passed on; once all runs have saved their state and ended,
-    StoppedError is raised.
+    A signal is passed on; once all runs have saved their state and ended, StoppedError is raised.
     """
     unfinished = _unfinished(cells, folder)
     if unfinished:
         _prepare(unfinished, folder, watcher)
     jobs = max(1, min(jobs, len(unfinished)))
     threads = max(1, num_cores() // jobs)
-    runs = [CellRun(cell, folder, start_cell) for cell in cells]
+    runs = [CellRun(cell, folder) for cell in cells]
     with StopRequest() as stop:
         stop.is_immediate = False
         try:

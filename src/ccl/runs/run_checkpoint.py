@@ -84,9 +84,8 @@ class RunState:
 
     def _content(self, progress: Progress) -> tuple[dict[str, Tensor], dict[str, Any]]:
         parts = {name: part.state_dict() for name, part in self._parts.items()} | {"optimizer": progress.state_dict()}
-        tensors = {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
         about = {"position": progress.position(), "log": self.log.state(), **self.stamp}
-        return tensors, about
+        return joined_parts(parts), about
 
     def restore(self) -> Progress | None:
         """Bring everything back to the newest good checkpoint; None where there is none."""
@@ -110,6 +109,11 @@ class RunState:
         """[then, now] where the restored checkpoint was made with another value; None where equal or not known."""
         then, now = self._restored_stamp.get(name), self.stamp[name]
         return None if then is None or then == now else [then, now]
+
+
+def joined_parts(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The state of each part as a checkpoint's tensors "part/name"."""
+    return {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
 
 
 def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:

@@ -7,9 +7,9 @@ from rich.console import Console
 
 from ccl.cli.grid_display import LiveGrid, Pace, PlainGrid, make_grid_display, summary
 from ccl.runs.cell_run import CellState
-from ccl.runs.cells import Cell, make_cells
+from ccl.runs.grid_cells import Cell, Grid, make_cells
 
-CELLS = make_cells("demo", strategies=["finetuning", "ccl"], objectives=[], steps=[], seeds=[0, 1])
+CELLS = make_cells(Grid("demo", ["finetuning", "ccl"], [0, 1]))
 WAITING = CellState("waiting", 0.0)
 
 
@@ -95,7 +95,7 @@ def test_a_terminal_shows_a_table_of_rows_and_seeds() -> None:
 
 
 def test_a_small_terminal_shows_the_rows_where_something_happens() -> None:
-    made = make_cells("cifar100-mini", strategies=["ccl"], objectives=[], steps=list(range(1, 31)), seeds=[0])
+    made = make_cells(Grid("cifar100-mini", ["ccl"], [0], steps=list(range(1, 31))))
     output, file = console(is_terminal=True, height=10)
     found = {cell.name: WAITING for cell in made}
     found[made[20].name] = CellState("running", 0.5)

@@ -20,6 +20,8 @@ from ccl.settings import EncoderSettings
 from ccl.views import RECIPES, Viewer
 
 MakeFrozen = Callable[..., FrozenEncoder]
+# What a version says of itself before it has learned a drop.
+NEW: dict[str, object] = {"created": 0.0, "parent": 0, "strategy": "ccl", "settings": {}, "steps": []}
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def make_frozen() -> MakeFrozen:
         resize: int | None = None,
         version: int = 3,
         seed: int = 0,
-        about: dict[str, object] | None = None,
+        about: dict[str, object] = NEW,
     ) -> FrozenEncoder:
         encoder = make_encoder(backbone, stem=stem, width=width, dim=8, batch_norm_groups=groups, seed=seed)
         draws = torch.Generator().manual_seed(seed)
@@ -48,7 +50,7 @@ def make_frozen() -> MakeFrozen:
             {"backbone": backbone, "stem": stem, "width": width, "dim": 8, "batch_norm_groups": groups}
         )
         recipe = replace(RECIPES["moco_cifar"], size=size, plain_fraction=fraction)
-        return FrozenEncoder(encoder.eval(), Viewer(recipe, 0), options, version, resize, about or {})
+        return FrozenEncoder(encoder.eval(), Viewer(recipe, 0), options, version, resize, about)
 
     return make
 

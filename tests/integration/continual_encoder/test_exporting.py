@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ccl.continual_encoder import FrozenEncoder, exporting
-from ccl.continual_encoder.description import description, preprocessing
 from ccl.continual_encoder.exporting import Exported, export, load_backbone, plain_backbone
 from ccl.continual_encoder.model_card import card, write_card
 from ccl.data import ArraySource, FileSource, ImageSource, squared
@@ -64,7 +63,7 @@ def test_features_are_the_original_s(
     assert [path.name for path in tmp_path.iterdir()] == [f"e{suffix}"]
     assert b"site-packages" not in (content := exported.path.read_bytes())  # nor any other path of this machine
     assert b"resnet.py" not in content
-    assert _description_in(exported.path) == description(frozen)
+    assert _description_in(exported.path) == frozen.description
 
 
 def test_without_onnxruntime_it_is_said_that_nothing_was_compared(
@@ -179,7 +178,7 @@ def test_the_documented_preprocessing_is_ours_to_a_grey_level(
     source: ImageSource = FileSource(paths)
     source = source if resize is None else squared(source, resize)
     ours = torch.cat(list(frozen.viewer.plain_batches(source, 8))).numpy()
-    told = json.loads(json.dumps(preprocessing(frozen)))
+    told = json.loads(json.dumps(frozen.preprocessing))
     theirs = np.stack([reference()(Image.open(path), told) for path in paths])
     assert theirs.dtype == np.float32
     grey_level = 1.01 / 255 / np.float32(told["std"])[None, :, None, None]
@@ -194,7 +193,7 @@ def test_the_code_of_the_docs_names_what_there_is() -> None:
     assert len(blocks) == 5
     for block in blocks:
         ast.parse(block)
-    modules = ("classifiers", "contact_sheet", "description", "exporting", "feature_files", "model_card", "searching")
+    modules = ("classifiers", "contact_sheet", "exporting", "feature_files", "model_card", "searching")
     for module in modules:
         named = re.findall(rf"\b{module}\.(\w+)\(", blocks[0])
         assert named
@@ -216,7 +215,15 @@ ABOUT = {
             "accuracy": None,
             "verdict": "grew | <b>well</b>\nindeed",
         },
-        {"step": 2, "num_images": 800, "accuracy": {"linear": 71.25}},
+        {
+            "step": 2,
+            "num_images": 800,
+            "num_known": 3,
+            "date": "2026-01-12",
+            "health": None,
+            "accuracy": {"linear": 71.25},
+            "verdict": "fine",
+        },
     ],
 }
 
@@ -238,10 +245,9 @@ def test_a_card_says_what_is_known_and_how_to_load_it(make_frozen: MakeFrozen, t
         ast.parse(block)
 
 
-@pytest.mark.parametrize("about", [{}, {"steps": None, "settings": {}}, {"steps": ["odd", {}], "created": "long ago"}])
 @pytest.mark.parametrize("suffix", [".pt2", ".onnx", ".safetensors"])
-def test_a_card_is_written_whatever_is_missing(make_frozen: MakeFrozen, about: dict[str, object], suffix: str) -> None:
-    text = card(make_frozen(about=about), Exported(Path(f"e{suffix}"), "x", None, 0))
+def test_a_card_says_what_was_not_measured(make_frozen: MakeFrozen, suffix: str) -> None:
+    text = card(make_frozen(), Exported(Path(f"e{suffix}"), "x", None, 0))
     assert "onnxruntime is missing" in text
     assert "No accuracy was measured." in text
     assert "None" not in text

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from ccl.continual_encoder.description import fingerprint, refuse_other_encoder
 from ccl.continual_encoder.feature_files import read_features, write_features
-from ccl.continual_encoder.writing import check_target, require
+from ccl.continual_encoder.output_checks import check_target, require
 from ccl.errors import UserError
 
 NAMES = ['a, "b".png', "zeile\numbruch.png", "kyrillisch-ж.png", "bytes-\udcff.png"]
@@ -118,12 +117,12 @@ def test_hostile_files_are_refused_in_a_line_and_run_nothing(
 
 
 def test_the_fingerprint_tells_encoders_apart_and_not_their_numbers(make_frozen: Callable[..., object]) -> None:
-    one: object = make_frozen()
+    one = make_frozen()
     others = [make_frozen(seed=1), make_frozen(size=12), make_frozen(resize=16), make_frozen(fraction=0.9)]
-    assert fingerprint(one) == fingerprint(make_frozen(version=9))  # type: ignore[arg-type]
-    assert len({fingerprint(encoder) for encoder in [one, *others]}) == 5  # type: ignore[arg-type]
-    stranger = {"version": 3, "fingerprint": fingerprint(others[0])}  # type: ignore[arg-type]
+    assert one.fingerprint == make_frozen(version=9).fingerprint
+    assert len({encoder.fingerprint for encoder in [one, *others]}) == 5
+    stranger = {"version": 3, "fingerprint": others[0].fingerprint}
     with pytest.raises(UserError, match=r"it was made with version 3 of another encoder.*; do that"):
-        refuse_other_encoder(one, stranger, "it", "do that")  # type: ignore[arg-type]
+        one.refuse_other(stranger, "it", "do that")
     with pytest.raises(UserError, match="made with version 2, and this is version 3"):
-        refuse_other_encoder(one, {"version": 2}, "it", "do that")  # type: ignore[arg-type]
+        one.refuse_other({"version": 2}, "it", "do that")

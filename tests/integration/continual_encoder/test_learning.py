@@ -16,8 +16,8 @@ from drops import TINY, Deliver, deliver_to, fingerprint
 from PIL import Image
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.folder import STATE, EncoderFolder
-from ccl.continual_encoder.health import Accuracy
+from ccl.continual_encoder import promotion
+from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder
 from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.folder import read_status
@@ -175,10 +175,10 @@ def test_a_worse_version_is_refused_and_taken_later_without_learning_again(
         shutil.copytree(deliver(f"part{number}", domain, 60, 10), labelled / domain)
     values = iter([80.0, 70.0, 70.0, 70.0])
 
-    def measured(encoder: object, viewer: object, images: Dataset) -> Accuracy:
-        return Accuracy("labelled", images.fingerprint, 2, 16, 4, next(values), 50.0)
+    def measured(encoder: object, viewer: object, images: Dataset) -> dict[str, Any]:
+        return {"fingerprint": images.fingerprint, "linear": next(values), "knn": 50.0}
 
-    monkeypatch.setattr(Accuracy, "of", measured)
+    monkeypatch.setattr(promotion, "measured_accuracy", measured)
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
     encoder.learn(deliver("week-1"), probe=labelled, max_drop=5, **QUIET)
     (refused,) = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=5, **QUIET)

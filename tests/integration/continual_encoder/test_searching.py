@@ -13,8 +13,7 @@ import torch
 from PIL import Image
 
 from ccl.continual_encoder import FrozenEncoder, searching
-from ccl.continual_encoder.contact_sheet import Answer, Shown, check_sheet_size, write_sheet
-from ccl.continual_encoder.description import description
+from ccl.continual_encoder.contact_sheet import Answer, SheetImage, check_sheet_size, write_sheet
 from ccl.continual_encoder.feature_files import write_features
 from ccl.continual_encoder.searching import Collection, find, nearest, stored_collection
 from ccl.data import FileSource
@@ -53,7 +52,7 @@ def test_stored_features_serve_as_the_images_do_and_only_their_own_encoder(
     names = [str(path) for path in sorted(labelled.rglob("*.png"))]
     source = FileSource(names)
     rows = frozen.features(source)
-    write_features(tmp_path / "f.npz", rows, names, 3, description(frozen))
+    write_features(tmp_path / "f.npz", rows, names, 3, frozen.description)
     fresh = Collection(rows, names, source.encoded)
     stored = stored_collection(tmp_path / "f.npz", frozen)
     assert find(fresh, stored, 4) == find(fresh, fresh, 4)
@@ -77,11 +76,14 @@ HOSTILE = "<script>alert(1)</script>\"' &.png"
 
 def answers() -> list[Answer]:
     hits = (
-        (Shown("red.png", png("red")), 0.98765),
-        (Shown(HOSTILE, png("blue", 700)), 0.5),
-        (Shown("gone", None), 0.1),
+        (SheetImage("red.png", png("red")), 0.98765),
+        (SheetImage(HOSTILE, png("blue", 700)), 0.5),
+        (SheetImage("gone", None), 0.1),
     )
-    return [Answer(Shown("query-\udcff.png", png("green")), hits), Answer(Shown("second", b"no image"), hits[:1])]
+    return [
+        Answer(SheetImage("query-\udcff.png", png("green")), hits),
+        Answer(SheetImage("second", b"no image"), hits[:1]),
+    ]
 
 
 def test_the_page_escapes_names_and_needs_nothing_else(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from browsing import LAPTOP, PHONE, browse, measured, needs_chromium
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.folder import EncoderFolder
+from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.continual_encoder.page import write_state_page
 
 QUIET: dict[str, Any] = {"progress": False}

@@ -11,7 +11,6 @@ from PIL import Image
 
 from ccl.report import RunRecord
 from ccl.report.page import HEADINGS, write_page
-from ccl.report.summary import make_tables
 
 pytestmark = needs_chromium
 
@@ -27,7 +26,7 @@ def page(comparison: list[RunRecord], record_of: Callable[..., RunRecord], tmp_p
     long = record_of("ccl", rows, "steps=10", names=steps, folder=str(tmp_path / ("x" * 120)), device="y" * 300)
     records = [*comparison, long]
     path = tmp_path / "page" / "report.html"
-    write_page(records, make_tables(records), path, "z" * 100)
+    write_page(records, path, "z" * 100)
     return path
 
 

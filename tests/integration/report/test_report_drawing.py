@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from ccl.report import RunRecord, measures
 from ccl.report.drawing import short, to_svg
+from ccl.report.embedding_maps import draw
 from ccl.report.figures import accuracy_matrix, accuracy_over_stream, colour_scale, first_step_over_stream, losses
-from ccl.report.intervals import dots, forest
-from ccl.report.maps import draw
+from ccl.report.interval_plots import dots, forest
 from ccl.report.run_groups import Arm, make_arms
 
 Make = Callable[..., RunRecord]

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ccl.report import RunRecord
-from ccl.report.drawing import STYLES, looks, to_svg
+from ccl.report.drawing import STYLES, arm_styles, to_svg
 from ccl.report.figures import (
     accuracy_matrix,
     accuracy_over_stream,
@@ -181,7 +181,7 @@ def test_steps_whose_names_differ_are_numbered(record_of: Make) -> None:
 def test_arms_of_one_strategy_can_be_told_apart(record_of: Make) -> None:
     sizes = [record_of("ccl", FORGETS, f"extra_sample_queue.size={8 * 2**power}") for power in range(8)]
     bounds = [record_of("upper_bound", AT_ONCE, f"temperature=0.{digit}") for digit in (1, 2, 3)]
-    found = looks(make_arms([*sizes, *bounds]))
+    found = arm_styles(make_arms([*sizes, *bounds]))
     assert len(set(found)) == len(found)
     assert found[0].colour == STYLES["ccl"][0]
     assert {look.marker for look in found[:8]} == {STYLES["ccl"][1]}

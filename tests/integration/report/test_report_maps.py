@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ccl.report import RunRecord
-from ccl.report.maps import NEW_COLOUR, OLD_COLOUR, Cloud, draw, embedding_maps, mixing, plane, read_cloud
+from ccl.report.embedding_maps import NEW_COLOUR, OLD_COLOUR, Cloud, draw, embedding_maps, mixing, plane, read_cloud
 from ccl.report.run_groups import make_arms
 
 Make = Callable[..., RunRecord]

@@ -11,7 +11,6 @@ from PIL import Image
 
 from ccl.report import RunRecord
 from ccl.report.page import HEADINGS, write_page
-from ccl.report.summary import make_tables
 
 Make = Callable[..., RunRecord]
 Keep = Callable[..., None]
@@ -55,7 +54,7 @@ class Page(HTMLParser):
 
 def written(tmp_path: Path, *records: RunRecord, title: str = "Report") -> tuple[Page, str]:
     path = tmp_path / "out" / "report.html"
-    write_page(records, make_tables(records), path, title)
+    write_page(records, path, title)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
     html = path.read_text(encoding="utf-8")
     page = Page(html)
@@ -198,5 +197,5 @@ def test_a_page_that_fails_leaves_the_old_one(record_of: Make, tmp_path: Path, m
 
     monkeypatch.setattr("os.replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_page([record_of("ccl", FORGETS)], [], path, "Report")
+        write_page([record_of("ccl", FORGETS)], path, "Report")
     assert path.read_text() == "old"

@@ -69,7 +69,7 @@ def test_holm_steps_down() -> None:
 
 
 def test_verdicts_in_words() -> None:
-    up, down = Difference(1.0, 0.5, 1.5, 0.01, 5), Difference(-1.0, -1.5, -0.5, 0.01, 5)
+    up, down = Difference(1.0, 0.4, 0.5, 1.5, 5, 0.01), Difference(-1.0, 0.4, -1.5, -0.5, 5, 0.01)
     assert verdict(up, 0.01) == "better"
     assert verdict(down, 0.01) == "worse"
     assert verdict(up, 0.05) == NOT_DISTINGUISHABLE

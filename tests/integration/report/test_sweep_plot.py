@@ -10,7 +10,6 @@ from ccl.report import RunRecord
 from ccl.report.drawing import to_svg
 from ccl.report.page import write_page
 from ccl.report.run_groups import make_arms
-from ccl.report.summary import make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
 
 Make = Callable[..., RunRecord]
@@ -71,7 +70,7 @@ def test_points_are_the_means_with_their_intervals(sweep: list[RunRecord]) -> No
 
 
 def test_the_page_shows_the_axis_where_there_is_one(sweep: list[RunRecord], tmp_path: Path) -> None:
-    write_page(sweep, make_tables(sweep), tmp_path / "sweep.html", "queue sizes")
+    write_page(sweep, tmp_path / "sweep.html", "queue sizes")
     assert '<section id="against">' in (tmp_path / "sweep.html").read_text(encoding="utf-8")
-    write_page(sweep[:4], make_tables(sweep[:4]), tmp_path / "two.html", "one size")
+    write_page(sweep[:4], tmp_path / "two.html", "one size")
     assert '<section id="against">' not in (tmp_path / "two.html").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 
 from ccl.catalogue import title_of
 from ccl.report import RunRecord
-from ccl.report.drawing import GREY, STYLES, looks, strategy_styles
+from ccl.report.drawing import GREY, STYLES, arm_styles, strategy_styles
 from ccl.report.page import HEADINGS, write_outcome
 from ccl.report.run_groups import make_arms
 from ccl.report.tables import text
@@ -58,7 +58,7 @@ def test_every_strategy_has_a_colour_and_a_marker_of_its_own(record_of: Make) ->
 def test_more_strategies_than_colours_differ_in_their_markers(record_of: Make) -> None:
     arms = make_arms([record_of(f"method_{number}", ROWS) for number in range(40)])
     styles = strategy_styles(arms)
-    assert len(set(styles.values())) == len(set(looks(arms))) == 40
+    assert len(set(styles.values())) == len(set(arm_styles(arms))) == 40
     many = strategy_styles(make_arms([record_of(f"method_{number}", ROWS) for number in range(90)]))
     assert len(many) == 90  # which no reader can tell apart, but nothing fails
 

@@ -20,8 +20,8 @@ from ccl.errors import StoppedError, UserError
 from ccl.loading import dump_settings, load_settings
 from ccl.runs import cell_run, grid
 from ccl.runs.cell_run import CellState
-from ccl.runs.cells import Cell, make_cells
 from ccl.runs.grid import run_grid
+from ccl.runs.grid_cells import Cell, Grid, make_cells
 
 PYTHON = sys.executable  # which a fixture replaces
 
@@ -127,10 +127,7 @@ def hold() -> Iterator[Callable[[Path, str], subprocess.Popen[str]]]:
 
 
 def cells(num_seeds: int, *assignments: str) -> list[Cell]:
-    seeds = list(range(num_seeds))
-    return make_cells(
-        "demo", strategies=["finetuning"], objectives=[], steps=[], seeds=seeds, assignments=list(assignments)
-    )
+    return make_cells(Grid("demo", ["finetuning"], range(num_seeds)), assignments)
 
 
 def trace(folder: Path) -> list[list[str]]:
@@ -416,11 +413,12 @@ class FakeStarter:
         return self.processes[-1]
 
 
-def test_a_grid_starts_its_runs_through_what_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grid_starts_each_run_once_and_reads_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grid, "num_cores", lambda: 8)
     made, folder, spy = cells(4), tmp_path / "grid", Spy()
     start = FakeStarter(made, num_looks=3, exit_codes={1: 7, 2: -15})
-    outcome = run_grid(made, folder, 2, spy, start)
+    monkeypatch.setattr(cell_run, "start_run", start)
+    outcome = run_grid(made, folder, 2, spy)
     assert [record.folder.name for record in outcome.records] == [made[0].name, made[3].name]
     # No log was written: the exit code alone is the reason.
     reasons = {failure.cell.name: failure.reason for failure in outcome.failures}
@@ -431,19 +429,19 @@ def test_a_grid_starts_its_runs_through_what_it_is_given(tmp_path: Path, monkeyp
     ]
     assert max(list(states.values()).count("running") for states in spy.seen) == 2
     assert [process.events for process in start.processes] == [[]] * 4
-    assert trace(folder) == []  # no child of the usual kind
 
 
-def test_started_runs_are_ended_through_the_same_seam(tmp_path: Path) -> None:
+def test_started_runs_are_ended_when_the_grid_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, folder = cells(3), tmp_path / "grid"
     start = FakeStarter(made, num_looks=10**9)
+    monkeypatch.setattr(cell_run, "start_run", start)
 
     def fail(states: Mapping[str, CellState]) -> None:
         if len(start.processes) == 2:
             raise BrokenPipeError("nobody reads")
 
     with pytest.raises(BrokenPipeError):
-        run_grid(made, folder, 2, Spy(fail), start)
+        run_grid(made, folder, 2, Spy(fail))
     assert [process.events for process in start.processes] == [["terminate", "wait"]] * 2
 
 

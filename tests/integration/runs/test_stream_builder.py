@@ -12,7 +12,6 @@ from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.report.page import write_page
 from ccl.report.provenance import stamp
-from ccl.report.summary import make_tables
 from ccl.runs import run
 from ccl.runs.build import Stream, build_stream
 from ccl.runs.cost import step_sizes
@@ -160,7 +159,7 @@ def test_a_whole_run(kind: str, tmp_path: Path) -> None:
     assert [step["num_images"] for step in record.protocol["steps"]] == SIZES[kind]
     assert [row["num_new"] for row in record.rows if row["kind"] == "step"] == SIZES[kind]
     assert stamp(record)["stream"] == kind
-    write_page([record], make_tables([record]), tmp_path / "page.html", kind)
+    write_page([record], tmp_path / "page.html", kind)
     assert f"data.stream={kind}" in (tmp_path / "page.html").read_text()
 
 

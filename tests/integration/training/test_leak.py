@@ -15,16 +15,16 @@ from ccl.runs.build import build_stream
 from ccl.strategies import STRATEGIES
 
 
-class Spy:
+class Spy(ImageSource):
     """A source that tells whenever a pixel of it is read."""
 
     def __init__(self, source: ImageSource, report: Callable[[], None]) -> None:
         self._source, self._report = source, report
         self.ids = source.ids
-        self.image_size = source.image_size
 
-    def __len__(self) -> int:
-        return len(self._source)
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        return self._source.image_size
 
     def read(self, positions: Tensor) -> Tensor:
         self._report()

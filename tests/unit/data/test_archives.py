@@ -100,7 +100,7 @@ def test_every_format_gives_its_images_sorted(tmp_path: Path, suffix: str) -> No
         method = zipfile.ZIP_STORED if "stored" in suffix else zipfile.ZIP_DEFLATED
         _zip(path, *files, ("a/", b""), *others, method=method)
     heard: list[tuple[int, int]] = []
-    unpacked = unpack(path, tmp_path / "workshop", lambda *now: heard.append(now))
+    unpacked = unpack(path, tmp_path / "scratch", lambda *now: heard.append(now))
     assert list(unpacked.members) == SORTED
     assert _contents(unpacked) == dict(files)
     assert unpacked.others == ("readme.txt", "x.zip")
@@ -145,11 +145,11 @@ def test_hostile_entries_of_a_tar_write_nothing_outside(tmp_path: Path, kind: st
     entries, num_images, num_special = _hostile(outside)[kind]
     good = _entry("good.png", content=b"good")
     archive = _tar(tmp_path / "a.tar", good, *entries)
-    unpacked = unpack(archive, tmp_path / "deep" / "workshop")
+    unpacked = unpack(archive, tmp_path / "deep" / "scratch")
     assert (len(unpacked.members), unpacked.num_special) == (1 + num_images, num_special)
     assert b"secret" not in _contents(unpacked).values()
     assert _contents(unpacked)["good.png"] == b"good"
-    (folder,) = (tmp_path / "deep" / "workshop").iterdir()
+    (folder,) = (tmp_path / "deep" / "scratch").iterdir()
     numbered = [f"{number:07}.png" for number in range(1 + num_images)]
     assert _tree(folder) == [*numbered, "unpacked.json"]
     assert not any(path.is_symlink() for path in folder.iterdir())
@@ -177,14 +177,14 @@ def test_hostile_entries_of_a_zip_write_nothing_outside(tmp_path: Path) -> None:
             ("t.png", b"first"),
             ("t.png", b"second"),
         )
-    unpacked = unpack(archive, tmp_path / "workshop")
+    unpacked = unpack(archive, tmp_path / "scratch")
     assert unpacked.num_special == 2
     assert sorted(unpacked.members) == sorted([*plain, "t.png", "t.png"])
     at = unpacked.members.index("t.png")
     assert [Path(path).read_bytes() for path in unpacked.paths[at : at + 2]] == [b"first", b"second"]
-    (folder,) = (tmp_path / "workshop").iterdir()
+    (folder,) = (tmp_path / "scratch").iterdir()
     assert _tree(folder) == [*(f"{number:07}.png" for number in range(7)), "unpacked.json"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "workshop"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.zip", "scratch"]
 
 
 def test_a_zip_whose_names_are_no_utf8(tmp_path: Path) -> None:
@@ -257,10 +257,10 @@ def test_what_cant_be_unpacked_is_one_clear_line(
 ) -> None:
     archive = make(tmp_path / name)
     with pytest.raises(UserError, match=told) as caught:
-        unpack(archive, tmp_path / "workshop")
+        unpack(archive, tmp_path / "scratch")
     assert str(archive) in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert list((tmp_path / "workshop").iterdir()) == []
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar", ".tar.gz"])
@@ -282,13 +282,13 @@ def test_damage_anywhere_is_found_or_harmless(tmp_path: Path, suffix: str) -> No
         for content in (damaged, sound[:at]):
             path.write_bytes(content)
             try:
-                unpacked = unpack(path, tmp_path / "workshop")
+                unpacked = unpack(path, tmp_path / "scratch")
                 assert suffix == ".tar" or set(_contents(unpacked).values()) <= set(whole.values())
             except UserError:
                 num_found += 1
-            assert all((folder / "unpacked.json").is_file() for folder in (tmp_path / "workshop").iterdir())
+            assert all((folder / "unpacked.json").is_file() for folder in (tmp_path / "scratch").iterdir())
     assert num_found > 60
-    assert sorted(path.name for path in tmp_path.iterdir()) == [path.name, "workshop"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [path.name, "scratch"]
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz", ".tar.bz2", ".tar.xz"])
@@ -300,16 +300,16 @@ def test_a_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suff
     if suffix == ".zip":
         _zip(path, (name, zeros), ("b.png", b"1"))
         if name == "a.bin":  # never read
-            assert unpack(path, tmp_path / "workshop").members == ("b.png",)
+            assert unpack(path, tmp_path / "scratch").members == ("b.png",)
             return
     else:
         path.write_bytes(PACKERS[suffix](_entry(name, content=zeros) + _entry("b.png", content=b"1") + bytes(1024)))
     with pytest.raises(UserError, match="would unpack to more than 2,000,000 bytes") as caught:
-        unpack(path, tmp_path / "workshop")
+        unpack(path, tmp_path / "scratch")
     assert str(path) in str(caught.value)
-    assert list((tmp_path / "workshop").iterdir()) == []
+    assert list((tmp_path / "scratch").iterdir()) == []
     monkeypatch.setattr(archives, "RATIO_FROM", 10_000_000)
-    assert "b.png" in unpack(path, tmp_path / "workshop").members
+    assert "b.png" in unpack(path, tmp_path / "scratch").members
 
 
 def test_a_member_too_large_to_step_over_is_not_stepped_over(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_member_too_large_to_step_over_is_not_stepped_over(tmp_path: Path) -> 
     info.size = 10**13
     (tmp_path / "a.tgz").write_bytes(gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(10_000)))
     with pytest.raises(UserError, match="would unpack to more than"):  # not that its end is missing
-        unpack(tmp_path / "a.tgz", tmp_path / "workshop")
+        unpack(tmp_path / "a.tgz", tmp_path / "scratch")
 
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar"])
@@ -328,25 +328,25 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) ->
         _zip(path, *files.items())
     else:
         _tar(path, *(_entry(name, content=content) for name, content in files.items()))
-    workshop = tmp_path / "workshop"
+    scratch = tmp_path / "scratch"
     with monkeypatch.context() as patch:
         patch.setattr(decoding, "MAX_BYTES", 1999)
         with pytest.raises(
             UserError, match=r"'b.png' of .* has 2,000 bytes, and no image more than 1,999; unpack it by"
         ):
-            unpack(path, workshop)
+            unpack(path, scratch)
     with monkeypatch.context() as patch:
         patch.setattr(archives, "MAX_IMAGES", 1)
         with pytest.raises(UserError, match="holds more than 1 images"):
-            unpack(path, workshop)
+            unpack(path, scratch)
     with monkeypatch.context() as patch:
         needed = (3000 if suffix == ".zip" else 2000) + archives.MARGIN  # a tar is found too large on the way
         patch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=needed - 1))
-        told = rf"no room to unpack .*: {needed:,} bytes are needed, {needed - 1:,} are free in .*workshop'"
+        told = rf"no room to unpack .*: {needed:,} bytes are needed, {needed - 1:,} are free in .*scratch'"
         with pytest.raises(UserError, match=told):
-            unpack(path, workshop)
+            unpack(path, scratch)
         patch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=needed))
-        assert _contents(unpack(path, workshop)) == files
+        assert _contents(unpack(path, scratch)) == files
 
 
 def test_a_disk_that_fills_up_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,29 +355,29 @@ def test_a_disk_that_fills_up_on_the_way(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(archives, "_write", full)
     with pytest.raises(UserError, match=r"no room to unpack .*: [\d,]+ bytes are free"):
-        unpack(_zip(tmp_path / "a.zip", ("a.png", b"1")), tmp_path / "workshop")
-    assert list((tmp_path / "workshop").iterdir()) == []
+        unpack(_zip(tmp_path / "a.zip", ("a.png", b"1")), tmp_path / "scratch")
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_a_workshop_that_cant_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"can't unpack .*: Not a directory"):
-        unpack(_zip(tmp_path / "a.zip", ("a.png", b"1")), tmp_path / "file" / "workshop")
+        unpack(_zip(tmp_path / "a.zip", ("a.png", b"1")), tmp_path / "file" / "scratch")
 
 
 def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = _tar(tmp_path / "a.tar", _entry(b"\xff\n.png", content=b"1"), _entry("s.png", tarfile.SYMTYPE, "x"))
-    first = unpack(archive, tmp_path / "workshop")
+    first = unpack(archive, tmp_path / "scratch")
     with monkeypatch.context() as patch:
         patch.setattr(archives, "_unpack", lambda *_: pytest.fail("unpacked anew"))
-        assert unpack(archive, tmp_path / "workshop") == first
+        assert unpack(archive, tmp_path / "scratch") == first
     assert (first.members, first.num_special) == ((os.fsdecode(b"\xff\n.png"),), 1)
     Path(first.paths[0]).unlink()  # no longer complete
-    assert unpack(archive, tmp_path / "workshop") == first
+    assert unpack(archive, tmp_path / "scratch") == first
     Path(first.paths[0]).write_bytes(b"")
-    assert _contents(unpack(archive, tmp_path / "workshop")) == {first.members[0]: b"1"}
+    assert _contents(unpack(archive, tmp_path / "scratch")) == {first.members[0]: b"1"}
     _tar(archive, _entry("new.png", content=b"2"))
-    assert _contents(unpack(archive, tmp_path / "workshop")) == {"new.png": b"2"}
+    assert _contents(unpack(archive, tmp_path / "scratch")) == {"new.png": b"2"}
 
 
 def test_one_that_was_broken_off_is_unpacked_anew(tmp_path: Path) -> None:
@@ -388,15 +388,15 @@ def test_one_that_was_broken_off_is_unpacked_anew(tmp_path: Path) -> None:
         raise KilledError
 
     archive = _tar(tmp_path / "a.tar", *(_entry(f"{number}.png", content=b"1") for number in range(3)))
-    whole = unpack(archive, tmp_path / "workshop")
-    (folder,) = (tmp_path / "workshop").iterdir()
+    whole = unpack(archive, tmp_path / "scratch")
+    (folder,) = (tmp_path / "scratch").iterdir()
     (folder / "unpacked.json").unlink()  # as kill -9 leaves it
     (folder / "0000001.png").write_bytes(b"half")
     (folder / "0000002.png").unlink()
     with pytest.raises(KilledError):
-        unpack(archive, tmp_path / "workshop", kill)
-    assert list((tmp_path / "workshop").iterdir()) == []
-    assert unpack(archive, tmp_path / "workshop") == whole
+        unpack(archive, tmp_path / "scratch", kill)
+    assert list((tmp_path / "scratch").iterdir()) == []
+    assert unpack(archive, tmp_path / "scratch") == whole
     assert set(_contents(whole).values()) == {b"1"}
 
 

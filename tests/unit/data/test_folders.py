@@ -21,7 +21,7 @@ def _image(path: Path, shade: int = 0, size: tuple[int, int] = (6, 6)) -> None:
 
 def _names(source: object) -> list[str]:
     assert isinstance(source, FileSource)
-    return [f"{path.parent.name}/{path.name}" for path in source.paths]
+    return [f"{path.parent.name}/{path.name}" for path in map(Path, source.names)]
 
 
 def test_train_and_val(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def _shades(gathered: Gathered) -> list[int]:
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Path:
-    return tmp_path / "workshop"
+def scratch(tmp_path: Path) -> Path:
+    return tmp_path / "scratch"
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def _planted() -> tuple[dict[str, bytes], dict[str, str]]:
     }
 
 
-def test_what_is_planted_is_found_in_a_folder_as_in_archives(here: Path, workshop: Path) -> None:
+def test_what_is_planted_is_found_in_a_folder_as_in_archives(here: Path, scratch: Path) -> None:
     files, bad = _planted()
     _fill(here / "images", files)
     with zipfile.ZipFile("images.zip", "w") as archive:
@@ -101,7 +101,7 @@ def test_what_is_planted_is_found_in_a_folder_as_in_archives(here: Path, worksho
         tar.add("images", ".")
     told = {}
     for name in ("images", "images.zip", "images.tgz"):
-        gathered = gather([name], workshop)
+        gathered = gather([name], scratch)
         prefix = "images/" if name == "images" else f"{name}::"
         assert list(gathered.names) == [f"{prefix}{file}" for file in sorted(files) if file not in bad]
         assert gathered.source.ids.tolist() == list(range(len(files) - len(bad)))
@@ -116,7 +116,7 @@ def test_what_is_planted_is_found_in_a_folder_as_in_archives(here: Path, worksho
 
 
 @pytest.mark.parametrize("name", ["images", "images.zip"])
-def test_a_twentieth_may_be_bad_and_more_stops_with_advice(here: Path, workshop: Path, name: str) -> None:
+def test_a_twentieth_may_be_bad_and_more_stops_with_advice(here: Path, scratch: Path, name: str) -> None:
     files = {f"{number:02}.png": _png(number) for number in range(19)}
     for bad, is_fine in (("x.png", True), ("y.png", False)):
         files[bad] = b""
@@ -125,58 +125,58 @@ def test_a_twentieth_may_be_bad_and_more_stops_with_advice(here: Path, workshop:
             for file, content in files.items():
                 archive.writestr(file, content)
         if is_fine:
-            assert len(gather([name], workshop).source) == 19
+            assert len(gather([name], scratch).source) == 19
             continue
         with pytest.raises(
             UserError, match=rf"^2 of 21 images .*the first is {name}(/|::)x.png: .*; delete or replace"
         ):
-            gather([name], workshop)
+            gather([name], scratch)
 
 
-def test_any_layout_in_a_fixed_order(here: Path, workshop: Path) -> None:
+def test_any_layout_in_a_fixed_order(here: Path, scratch: Path) -> None:
     names = ["b.png", "a/z/y/x/w.png", "a/b.png", "a.png", "train/cat/1.png", "B.png", "a b/ü\n.png", "val/1.png"]
     files = {name: _png(number) for number, name in enumerate(names)}
     hidden = dict.fromkeys([".x.png", "a/.x.png", ".git/x.png", "__MACOSX/x.png", "a/__MACOSX/x.png"], b"?")
     _fill(here / "images", files | hidden | {"notes.txt": b"?", "a/x.TXT": b"?", "a/readme": b"?", "a/x.zip": b"?"})
     expected = ["B.png", "a/b.png", "a/z/y/x/w.png", "a b/ü\n.png", "a.png", "b.png", "train/cat/1.png", "val/1.png"]
     for given in ("images", "images/", str(here / "images")):
-        gathered = gather([given], workshop)
+        gathered = gather([given], scratch)
         assert list(gathered.names) == [os.path.join(given, name) for name in expected]
         assert _shades(gathered) == [names.index(name) for name in expected]
         assert len(gathered.notes) == 2
-        assert gathered.notes[0] == "3 files are not images by their names and are passed over: '.txt' 2, '' 1"
+        assert gathered.notes[0] == "3 files are not images by their names and are skipped: '.txt' 2, '' 1"
         assert "1 archives in folders" in gathered.notes[1]
         assert repr(os.path.join(given, "a/x.zip")) in gathered.notes[1]
-    assert gather(Path("images"), workshop).digests == gathered.digests  # type: ignore[arg-type]  # one, not its letters
+    assert gather(Path("images"), scratch).digests == gathered.digests  # type: ignore[arg-type]  # one, not its letters
 
 
-def test_inputs_come_in_the_order_given_and_may_overlap(here: Path, workshop: Path) -> None:
+def test_inputs_come_in_the_order_given_and_may_overlap(here: Path, scratch: Path) -> None:
     _fill(here, {"b/1.png": _png(1), "a/2.png": _png(2), "3.png": _png(3)})
-    gathered = gather(["b", Path("3.png"), "a", "b/1.png"], workshop)
+    gathered = gather(["b", Path("3.png"), "a", "b/1.png"], scratch)
     assert gathered.names == ("b/1.png", "3.png", "a/2.png", "b/1.png")
     assert _shades(gathered) == [1, 3, 2, 1]
     assert len(set(gathered.digests)) == 3
 
 
-def test_names_of_any_bytes(here: Path, workshop: Path) -> None:
+def test_names_of_any_bytes(here: Path, scratch: Path) -> None:
     odd = os.fsdecode(b"\xff\xfe.png")
     _fill(
         here / "images",
         {odd: _png(1), "a\nb.png": _png(2), **{f"{number:02}.png": _png(number) for number in range(38)}},
     )
     (here / "images" / os.fsdecode(b"bad\xff.png")).write_bytes(b"")
-    gathered = gather(["images"], workshop)
+    gathered = gather(["images"], scratch)
     assert f"images/{odd}" in gathered.names
     assert "images/a\nb.png" in gathered.names
     assert [image.path for image in gathered.skipped] == [Path(os.fsdecode(b"images/bad\xff.png"))]
     (here / "list.txt").write_bytes(b"images/\xff\xfe.png\n")
-    assert gather(["list.txt"], workshop).names == (f"images/{odd}",)
+    assert gather(["list.txt"], scratch).names == (f"images/{odd}",)
     with pytest.raises(UserError) as caught:
-        gather([os.fsdecode(b"\xff")], workshop)
+        gather([os.fsdecode(b"\xff")], scratch)
     str(caught.value).encode()  # it can be printed
 
 
-def test_links_are_followed_and_loops_end(here: Path, workshop: Path) -> None:
+def test_links_are_followed_and_loops_end(here: Path, scratch: Path) -> None:
     _fill(here, {"images/a/1.png": _png(1), "elsewhere/2.png": _png(2), "elsewhere/3.png": _png(3)})
     for link, goal in {
         "images/a/up": "..",
@@ -189,15 +189,15 @@ def test_links_are_followed_and_loops_end(here: Path, workshop: Path) -> None:
         "images/4.png": "../elsewhere/3.png",
     }.items():
         os.symlink(goal, here / link)
-    gathered = gather(["images"], workshop)
+    gathered = gather(["images"], scratch)
     assert gathered.names == (
         "images/4.png",
         "images/a/1.png",
         "images/a/up2/elsewhere/2.png",
         "images/a/up2/elsewhere/3.png",
     )
-    assert "2 links that lead nowhere, devices and sparse files are passed over" in gathered.notes
-    assert [Path(name).name for name in gather(["images/**/*.png"], workshop).names] == [
+    assert "2 links that lead nowhere, devices and sparse files are skipped" in gathered.notes
+    assert [Path(name).name for name in gather(["images/**/*.png"], scratch).names] == [
         "4.png",
         "1.png",
         "2.png",
@@ -205,12 +205,12 @@ def test_links_are_followed_and_loops_end(here: Path, workshop: Path) -> None:
     ]
 
 
-def test_a_pipe_is_not_waited_for(here: Path, workshop: Path) -> None:
+def test_a_pipe_is_not_waited_for(here: Path, scratch: Path) -> None:
     _fill(here, {"images/1.png": _png(1)})
     os.mkfifo("images/pipe.png")
-    assert gather(["images", "images/*"], workshop).names == ("images/1.png", "images/1.png")
+    assert gather(["images", "images/*"], scratch).names == ("images/1.png", "images/1.png")
     with pytest.raises(UserError, match=r"'images/pipe.png' is neither a file nor a folder"):
-        gather(["images/pipe.png"], workshop)
+        gather(["images/pipe.png"], scratch)
 
 
 @pytest.mark.parametrize(
@@ -232,35 +232,35 @@ def test_a_pipe_is_not_waited_for(here: Path, workshop: Path) -> None:
         ("../here/g/**/5.*", ["../here/g/deep/er/5.jpg"]),
     ],
 )
-def test_globs(here: Path, workshop: Path, pattern: str, expected: list[str]) -> None:
+def test_globs(here: Path, scratch: Path, pattern: str, expected: list[str]) -> None:
     names = ["d/1.png", "d/[x].png", "d/e/3.jpg", "d/f/4.jpg", "g/deep/er/5.jpg", "d/.h.png", ".h/1.jpg"]
     _fill(here, {**{name: _png(1) for name in names}, "d/readme.txt": b"no list", "empty/readme.txt": b"?"})
     with zipfile.ZipFile("x.zip", "w") as archive:
         archive.writestr("in.png", _png(1))
-    assert list(gather([pattern], workshop).names) == expected
-    absolute = gather([str(here / pattern)], workshop)
+    assert list(gather([pattern], scratch).names) == expected
+    absolute = gather([str(here / pattern)], scratch)
     assert [os.path.relpath(name, here) for name in absolute.names] == [
         os.path.relpath(name, here) for name in expected
     ]
 
 
-def test_a_list_of_paths(here: Path, workshop: Path) -> None:
+def test_a_list_of_paths(here: Path, scratch: Path) -> None:
     _fill(
         here,
         {"lists/a b.png": _png(1), "2.png": _png(2), "d/3.png": _png(3), "lists/2.jpg": _png(4), "x/e.png": _png(5)},
     )
     lines = ["\ufeff# some images", "a b.png  ", "", "2.png", str(here / "d"), "  # more", "*.jpg", "x/*.png", "2.png"]
     (here / "lists" / "list").write_text("\r\n".join(lines), encoding="utf-8")
-    gathered = gather(["lists/list"], workshop)
+    gathered = gather(["lists/list"], scratch)
     assert list(gathered.names) == ["lists/a b.png", "2.png", str(here / "d/3.png"), "lists/2.jpg", "x/e.png", "2.png"]
     assert _shades(gathered) == [1, 2, 3, 4, 5, 2]
 
 
-def test_where_one_is_later_does_not_matter(here: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_one_is_later_does_not_matter(here: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _fill(here, {"a/1.png": _png(7)})
     with zipfile.ZipFile("x.zip", "w") as archive:
         archive.writestr("in.png", _png(8))
-    gathered = gather(["a", "x.zip"], Path("../workshop"))
+    gathered = gather(["a", "x.zip"], Path("../scratch"))
     monkeypatch.chdir("/")
     assert _shades(gathered) == [7, 8]
 
@@ -289,7 +289,7 @@ def test_where_one_is_later_does_not_matter(here: Path, workshop: Path, monkeypa
         (["bad.png"], "1 of 1 images can't be decoded, the first is bad.png: "),
     ],
 )
-def test_mistakes_are_one_clear_line(here: Path, workshop: Path, given: list[str], told: str) -> None:
+def test_mistakes_are_one_clear_line(here: Path, scratch: Path, given: list[str], told: str) -> None:
     _fill(here, {"1.png": _png(), "bad.png": b"?", "texts/a.txt": b"?", "texts/b/c.md": b"?", "binary.dat": b"1\0"})
     _fill(
         here,
@@ -301,24 +301,24 @@ def test_mistakes_are_one_clear_line(here: Path, workshop: Path, given: list[str
     with zipfile.ZipFile("texts.zip", "w") as archive:
         archive.writestr("a.txt", "?")
     with pytest.raises(UserError, match=told) as caught:
-        gather(given, workshop)
+        gather(given, scratch)
     assert "\n" not in str(caught.value)
 
 
-def test_equal_content_has_equal_digests_wherever_it_lies(here: Path, workshop: Path) -> None:
+def test_equal_content_has_equal_digests_wherever_it_lies(here: Path, scratch: Path) -> None:
     _fill(here, {"a/1.png": _png(1), "a/2.png": _png(2), "b/other name.PNG": _png(1)})
     with zipfile.ZipFile("x.zip", "w") as archive:
         archive.writestr("deep/in.png", _png(2))
-    one, two, again, packed = gather(["a", "b", "x.zip"], workshop).digests
+    one, two, again, packed = gather(["a", "b", "x.zip"], scratch).digests
     assert one == again
     assert two == packed
     assert one != two
     assert gather_arrays([_png(1), Path("a/2.png")]).digests == (one, two)
 
 
-def test_what_is_known_and_what_repeats_is_left_out(here: Path, workshop: Path) -> None:
+def test_what_is_known_and_what_repeats_is_left_out(here: Path, scratch: Path) -> None:
     _fill(here, {f"{number}.png": _png(shade) for number, shade in enumerate([5, 6, 5, 7, 6, 8, 7, 7])})
-    gathered = gather(["*.png"], workshop)
+    gathered = gather(["*.png"], scratch)
     known = {gathered.digests[3]}
     unseen = gathered.without(known.__contains__)
     assert unseen.names == ("0.png", "1.png", "5.png")
@@ -382,9 +382,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def settled(here: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def settled(here: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Forty sound files of many sizes and a bad one, all of them old, and a cache that knows nothing."""
-    monkeypatch.setenv("CCL_CACHE", str(workshop / "cache"))
+    monkeypatch.setenv("CCL_CACHE", str(scratch / "cache"))
     files = {f"{at:02}.png": _png(at, (30 + at, 90 - at)) for at in range(38)}
     files["38.jpg"] = _png(38, (64, 48), format_name="JPEG")
     files["39.jpg"] = _png(39, (17, 300), format_name="JPEG")
@@ -398,9 +398,9 @@ SIDES = [*(min(30 + at, 90 - at) for at in range(38)), 48, 17]
 
 
 def test_each_file_is_opened_once_and_decoded_once(
-    settled: Path, workshop: Path, opened: list[str], decoded: list[tuple[int, int]]
+    settled: Path, scratch: Path, opened: list[str], decoded: list[tuple[int, int]]
 ) -> None:
-    gathered = gather([settled], workshop, side=16)
+    gathered = gather([settled], scratch, side=16)
     assert sorted(opened) == [*(f"{at:02}.png" for at in range(38)), "38.jpg", "39.jpg", "bad.png"]
     assert len(decoded) == 40
     assert gathered.source.image_size == (16, 16)
@@ -412,25 +412,25 @@ def test_each_file_is_opened_once_and_decoded_once(
 
 
 def test_without_a_side_pixels_cost_one_more_opening(
-    settled: Path, workshop: Path, opened: list[str], decoded: list[tuple[int, int]]
+    settled: Path, scratch: Path, opened: list[str], decoded: list[tuple[int, int]]
 ) -> None:
-    first = gather(["."], workshop).without(lambda digest: False)
+    first = gather(["."], scratch).without(lambda digest: False)
     assert (len(opened), len(decoded)) == (41, 40)
     small = squared(first.source, 16)
     assert (len(opened), len(decoded)) == (81, 80)
     assert squared(small, 16) is small
     assert isinstance(small, ArraySource)
-    at_once = gather(["."], workshop, side=16).source
+    at_once = gather(["."], scratch, side=16).source
     assert isinstance(at_once, ArraySource)
     assert torch.equal(small.images, at_once.images)
 
 
-def test_pixels_are_the_centre_squares_and_sizes_those_of_the_files(settled: Path, workshop: Path) -> None:
+def test_pixels_are_the_centre_squares_and_sizes_those_of_the_files(settled: Path, scratch: Path) -> None:
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (31, 60, 3), dtype=np.uint8))
     noise.save("noise.png")
     noise.save("noise.jpg")
     given = [*(f"{at:02}.png" for at in range(38)), "38.jpg", "39.jpg", "noise.png", "noise.jpg"]
-    gathered = gather(given, workshop, side=8)
+    gathered = gather(given, scratch, side=8)
     assert isinstance(gathered.source, ArraySource)
     assert gathered.shorter_sides.tolist() == [*SIDES, 31, 31]
     assert gathered.source.images[:38, 0, 4, 4].tolist() == list(range(38))
@@ -441,26 +441,26 @@ def test_pixels_are_the_centre_squares_and_sizes_those_of_the_files(settled: Pat
 
 
 def test_a_known_folder_is_only_hashed(
-    settled: Path, workshop: Path, decoded: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+    settled: Path, scratch: Path, decoded: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[tuple[int, int]] = []
-    first = gather(["."], workshop, lambda *now: heard.append(now))
+    first = gather(["."], scratch, lambda *now: heard.append(now))
     assert heard == [(number, 41) for number in range(1, 42)]
     assert len(decoded) == 40
     assert first.shorter_sides.tolist() == SIDES
     decoded.clear()
-    again = gather(["."], workshop)
+    again = gather(["."], scratch)
     assert decoded == []
     assert (again.names, again.digests, again.skipped) == (first.names, first.digests, first.skipped)
     assert again.shorter_sides.tolist() == SIDES  # from the headers
     about = (settled / "03.png").stat()
     (settled / "03.png").write_bytes(_png(99))
     os.utime(settled / "03.png", ns=(about.st_atime_ns, about.st_mtime_ns))  # as rsync --times might
-    assert gather(["."], workshop).digests != first.digests
+    assert gather(["."], scratch).digests != first.digests
 
 
 def test_a_file_that_may_not_be_read_is_left_out_and_not_remembered(
-    settled: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch
+    settled: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = Path.open
 
@@ -472,17 +472,17 @@ def test_a_file_that_may_not_be_read_is_left_out_and_not_remembered(
     for _ in range(2):
         with monkeypatch.context() as patch:
             patch.setattr(Path, "open", locked)
-            assert str(gather(["."], workshop).skipped[0]) == "05.png: Permission denied"
-        assert len(gather(["."], workshop).source) == 40  # its time of change is the same
+            assert str(gather(["."], scratch).skipped[0]) == "05.png: Permission denied"
+        assert len(gather(["."], scratch).source) == 40  # its time of change is the same
 
 
 def test_known_images_are_counted_and_not_decoded(
-    settled: Path, workshop: Path, opened: list[str], decoded: list[tuple[int, int]]
+    settled: Path, scratch: Path, opened: list[str], decoded: list[tuple[int, int]]
 ) -> None:
-    digests = gather(["."], workshop).digests
+    digests = gather(["."], scratch).digests
     known = {digests[at] for at in range(40) if at % 4}
     del opened[:], decoded[:]
-    gathered = gather(["."], workshop, side=16, is_known=known.__contains__)
+    gathered = gather(["."], scratch, side=16, is_known=known.__contains__)
     assert len(opened) == 40  # but for the bad one, which is known too
     assert len(decoded) == 10
     assert gathered.num_known == 30
@@ -491,20 +491,20 @@ def test_known_images_are_counted_and_not_decoded(
     unseen = gathered.without(known.__contains__, first_id=700)
     assert (unseen.num_known, unseen.num_repeated, len(unseen.names)) == (30, 0, 10)
     assert unseen.source.ids.tolist() == list(range(700, 710))
-    plain = gather(["."], workshop).without(known.__contains__, first_id=700)
+    plain = gather(["."], scratch).without(known.__contains__, first_id=700)
     assert (plain.names, plain.digests, plain.num_known) == (unseen.names, unseen.digests, unseen.num_known)
     assert plain.median_side == unseen.median_side == sorted(SIDES[::4])[5]
-    assert gather(["00.png"], workshop, side=16, is_known=lambda digest: True).source.image_size == (16, 16)
+    assert gather(["00.png"], scratch, side=16, is_known=lambda digest: True).source.image_size == (16, 16)
 
 
 @pytest.mark.parametrize("side", [None, 4])
 def test_chunks_of_any_size_keep_pixels_with_their_names(
-    settled: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch, side: int | None
+    settled: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, side: int | None
 ) -> None:
     (settled / "13.png").unlink()
     for chunk in (1, 7, 40, 512):
         monkeypatch.setattr("ccl.data.ingest.CHUNK", chunk)
-        gathered = gather(["."], workshop, side=side)
+        gathered = gather(["."], scratch, side=side)
         assert [int(Path(name).stem) for name in gathered.names] == [at for at in range(40) if at != 13]
         assert _shades(gathered)[:37] == [at for at in range(38) if at != 13]
 
@@ -520,24 +520,24 @@ def test_arrays_and_bytes_are_brought_to_a_side_too() -> None:
 
 
 def test_the_number_of_threads_and_the_size_of_chunks_change_nothing(
-    here: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, _ = _planted()
     _fill(here, files)
     outcomes = []
     for num_threads, chunk in ((1, 2048), (7, 2048), (3, 10)):
-        monkeypatch.setenv("CCL_CACHE", str(workshop / f"cache{num_threads}"))
+        monkeypatch.setenv("CCL_CACHE", str(scratch / f"cache{num_threads}"))
         monkeypatch.setattr(os, "cpu_count", lambda num=num_threads: num)
         monkeypatch.setattr("ccl.data.ingest.CHUNK", chunk)
-        gathered = gather(["."], workshop)
+        gathered = gather(["."], scratch)
         outcomes.append((gathered.names, gathered.digests, gathered.skipped))
     assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-def test_trouble_with_the_cache_is_told(here: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_with_the_cache_is_told(here: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _fill(here, {"1.png": _png(), "file": b""})
     monkeypatch.setenv("CCL_CACHE", str(here / "file"))
-    assert "can't be used" in gather(["1.png"], workshop).notes[0]
+    assert "can't be used" in gather(["1.png"], scratch).notes[0]
 
 
 # -- arrays --
@@ -720,8 +720,8 @@ def test_a_picture_turns_upright_and_one_that_is_broken_is_named() -> None:
         gather_arrays([picture, broken])
 
 
-def test_endless_lines_are_no_paths(here: Path, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_lines_are_no_paths(here: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(found_files, "_MAX_LINE", 100)
     (here / "list.txt").write_bytes(b"x" * 10_000)
     with pytest.raises(UserError, match=f"line 1: there is no file or folder '{'x' * 100}'"):
-        gather(["list.txt"], workshop)
+        gather(["list.txt"], scratch)

@@ -22,7 +22,7 @@ from ccl.data import (
     load_dataset,
     write_bad_images,
 )
-from ccl.data.datasets import ingested
+from ccl.data.dataset_loader import ingested
 from ccl.errors import UserError
 
 Colour = tuple[int, int, int]
@@ -101,7 +101,7 @@ def test_every_kind_of_file_through_the_folder_door(tree: Path, tmp_path: Path) 
     dataset = load_dataset("folder", tree)
     assert isinstance(dataset.train, FileSource)
     assert len(dataset.train) == 2 * (NUM_PLAIN + len(CONVERTED))
-    for position, path in enumerate(dataset.train.paths):
+    for position, path in enumerate(map(Path, dataset.train.names)):
         if path.name in CONVERTED:
             _, size, first, last = CONVERTED[path.name]
             picture = dataset.train.picture(position)
@@ -110,7 +110,9 @@ def test_every_kind_of_file_through_the_folder_door(tree: Path, tmp_path: Path) 
             assert np.abs(pixels[0, 0] - first).max() <= 2, path.name
             assert np.abs(pixels[-1, -1] - last).max() <= 2, path.name
     assert dataset.train_labels is not None
-    assert ["ab"[label] for label in dataset.train_labels] == [path.parent.name for path in dataset.train.paths]
+    assert ["ab"[label] for label in dataset.train_labels] == [
+        path.parent.name for path in map(Path, dataset.train.names)
+    ]
     assert dataset.train.ids.tolist() == list(range(len(dataset.train)))
     assert dataset.test is not None
     assert dataset.test.ids.tolist() == [len(dataset.train)]
@@ -134,7 +136,7 @@ def test_resized_files_are_the_same_files(tree: Path) -> None:
     assert small.train_labels.tolist() == plain.train_labels.tolist()
     assert small.train.ids.tolist() == plain.train.ids.tolist()
     assert isinstance(plain.train, FileSource)
-    for position, path in enumerate(plain.train.paths):
+    for position, path in enumerate(map(Path, plain.train.names)):
         if path.name in CONVERTED:
             _, _, first, last = CONVERTED[path.name]
             pixels = np.asarray(small.train.picture(position), dtype=int)

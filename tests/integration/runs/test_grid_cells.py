@@ -3,15 +3,20 @@
 import pytest
 
 from ccl.errors import UserError
-from ccl.runs.cells import Cell, make_cells
+from ccl.runs.grid_cells import Cell, Grid, make_cells
 from ccl.strategies import STRATEGIES, Strategy
 
 ALL = ("finetuning", "simple_rehearsal", "ccl", "upper_bound")
 
 
-def cells(strategies: tuple[str, ...] = ("ccl",), preset: str = "cifar100-mini", **given: object) -> list[Cell]:
-    axes: dict[str, object] = {"objectives": [], "steps": [], "seeds": [0], **given}
-    return make_cells(preset, strategies=strategies, **axes)  # type: ignore[arg-type]
+def cells(
+    strategies: tuple[str, ...] = ("ccl",),
+    preset: str = "cifar100-mini",
+    assignments: tuple[str, ...] = (),
+    **given: object,
+) -> list[Cell]:
+    axes: dict[str, object] = {"seeds": [0], **given}
+    return make_cells(Grid(preset, strategies, **axes), assignments)  # type: ignore[arg-type]
 
 
 def names(made: list[Cell]) -> list[str]:

@@ -8,16 +8,20 @@ from ccl.errors import UserError
 _MAX_NUMBERS = 10_000  # a mistyped range must not fill the memory
 
 
-def names(text: str, option: str) -> list[str]:
-    """ "a,b" as its names, each once; the option is named where there are none."""
+def names(text: str | None, option: str) -> list[str]:
+    """ "a,b" as its names, each once; [] for an option that is not given."""
+    if text is None:
+        return []
     found = [name.strip() for name in text.split(",") if name.strip()]
     if not found:
         raise UserError(f"{option} takes names joined by commas; got {text!r}")
     return list(dict.fromkeys(found))
 
 
-def numbers(text: str, option: str) -> list[int]:
-    """ "0-5,8" as 0, 1, 2, 3, 4, 5, 8, each once and in the order given."""
+def numbers(text: str | None, option: str) -> list[int]:
+    """ "0-5,8" as 0, 1, 2, 3, 4, 5, 8, each once and in the order given; [] for an option that is not given."""
+    if text is None:
+        return []
     mistake = UserError(f"{option} takes numbers and ranges such as 0-5 or 0,2,7; got {text!r}")
     found: dict[int, None] = {}
     for part in text.split(","):

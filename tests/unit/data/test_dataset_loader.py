@@ -9,7 +9,7 @@ from PIL import Image
 
 from ccl.data import ArraySource, Dataset, data_root, load_dataset
 from ccl.data.dataset import narrowed
-from ccl.data.datasets import ingested
+from ccl.data.dataset_loader import ingested
 from ccl.errors import UserError
 
 
@@ -54,7 +54,7 @@ def test_the_first_classes_and_a_file_of_names_agree(tmp_path: Path) -> None:
     ("classes", "message"),
     [
         (["bea"], "coded has no class 'bea'; did you mean 'bee'\\?"),
-        (["ant", "ant"], "'ant' stands twice"),
+        (["ant", "ant"], "'ant' is named twice"),
         ([], "empty"),
         (7, "has 3 classes, not 7; nearest valid value: 3"),
         (0, "nearest valid value: 1"),

@@ -1,11 +1,11 @@
-"""The cells of a grid of runs: which combinations of settings there are, and what the folder of each is called."""
+"""A grid of runs and its cells: which combinations of settings there are, and what the folder of each is called."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from operator import attrgetter
 
 from ccl.catalogue import title_of
 from ccl.errors import UserError, did_you_mean
@@ -15,7 +15,18 @@ from ccl.strategies import STRATEGIES, matters, strategy_title
 
 # The settings that have an axis, and so an option, of their own.
 _AXES = {"strategy": "--strategies", "objective": "--objectives", "steps": "--steps", "seed": "--seeds"}
-_NO_VARIATION: Mapping[str, Sequence[str]] = {}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A preset and the axes that are varied; an axis that is empty stays as the preset says."""
+
+    preset: str
+    strategies: Sequence[str]
+    seeds: Sequence[int]
+    objectives: Sequence[str] = ()
+    steps: Sequence[int] = ()
+    vary: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -28,58 +39,42 @@ class Cell:
     settings: Settings
 
 
-def make_cells(
-    preset: str,
-    *,
-    strategies: Sequence[str],
-    objectives: Sequence[str],
-    steps: Sequence[int],
-    seeds: Sequence[int],
-    vary: Mapping[str, Sequence[str]] = _NO_VARIATION,
-    assignments: Sequence[str] = (),
-) -> list[Cell]:
+def make_cells(grid: Grid, assignments: Sequence[str] = ()) -> list[Cell]:
     """Every combination that is a run of its own, the first seed of everything first; any mistake is reported here.
 
-    Objectives and steps may be empty: as the preset says. Names don't depend on what else is in the grid.
+    Names don't depend on what else is in the grid.
     """
-    own = load_settings(preset, assignments)
-    _refuse_mistakes(strategies, objectives, steps, vary, assignments)
+    own = load_settings(grid.preset, assignments)
+    _refuse_mistakes(grid, assignments)
     cells: dict[str, Cell] = {}
-    cuts: Sequence[int | None] = steps or [None]
-    for seed, num_steps, objective, name in product(seeds, cuts, objectives or [own.objective], strategies):
+    cuts: Sequence[int | None] = grid.steps or [None]
+    objectives = grid.objectives or [own.objective]
+    for seed, num_steps, objective, name in product(grid.seeds, cuts, objectives, grid.strategies):
         strategy = STRATEGIES[name]
         if strategy.all_at_once and num_steps != cuts[0]:
             continue  # it learns the same whichever way the stream is cut
         fixed = [f"strategy={name}", f"objective={objective}", f"seed={seed}"]
         fixed += [] if num_steps is None else [f"steps={num_steps}"]
         # What a strategy ignores stays as the preset has it: one cell for all its values.
-        keys = [key for key in sorted(vary) if matters(key, name, objective)]
-        for values in product(*(vary[key] for key in keys)):
+        keys = [key for key in sorted(grid.vary) if matters(key, name, objective)]
+        for values in product(*(grid.vary[key] for key in keys)):
             varied = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
-            settings = load_settings(preset, [*assignments, *fixed, *varied])
-            row = _row(settings, keys, len(set(objectives)) > 1, len(set(steps)) > 1)
+            settings = load_settings(grid.preset, [*assignments, *fixed, *varied])
+            row = _row(settings, keys, len(set(grid.objectives)) > 1, len(set(grid.steps)) > 1)
             _add(cells, Cell(_folder_name(settings, own, keys), row, seed, settings))
     return list(cells.values())
 
 
-def _refuse_mistakes(
-    strategies: Sequence[str],
-    objectives: Sequence[str],
-    steps: Sequence[int],
-    vary: Mapping[str, Sequence[str]],
-    assignments: Sequence[str],
-) -> None:
+def _refuse_mistakes(grid: Grid, assignments: Sequence[str]) -> None:
     """What the settings of a single cell can't show: unknown axes, and a setting that is given twice."""
-    mistakes: list[str] = []
-    for name in strategies:
-        if name not in STRATEGIES:
-            mistakes.append(f"unknown strategy {name!r}{did_you_mean(name, STRATEGIES)}")
-    for key in vary:
+    unknown = [name for name in grid.strategies if name not in STRATEGIES]
+    mistakes = [f"unknown strategy {name!r}{did_you_mean(name, STRATEGIES)}" for name in unknown]
+    for key in grid.vary:
         if key in _AXES:
             mistakes.append(f"--vary {key}: give {_AXES[key]} instead")
         elif key not in setting_names():
             mistakes.append(f"--vary: unknown setting {key!r}{did_you_mean(key, setting_names())}")
-    given = {"strategy": True, "seed": True, "objective": bool(objectives), "steps": bool(steps)}
+    given = {"strategy": True, "seed": True, "objective": bool(grid.objectives), "steps": bool(grid.steps)}
     for assignment in assignments:
         key = assignment.partition("=")[0].strip()
         if given.get(key, False):
@@ -93,7 +88,7 @@ def _folder_name(settings: Settings, own: Settings, keys: Sequence[str]) -> str:
     parts = [settings.strategy, settings.objective]
     parts += [] if settings.steps is None else [f"T{settings.steps}"]
     parts += [f"seed{settings.seed}"]
-    parts += [f"{key}={_text(settings, key)}" for key in keys if _value(settings, key) != _value(own, key)]
+    parts += [f"{key}={_text(settings, key)}" for key in keys if attrgetter(key)(settings) != attrgetter(key)(own)]
     return re.sub(r"[^A-Za-z0-9._=-]+", "_", "-".join(parts))
 
 
@@ -105,15 +100,8 @@ def _row(settings: Settings, keys: Sequence[str], with_objective: bool, with_ste
     return ", ".join(parts)
 
 
-def _value(settings: Settings, key: str) -> Any:
-    value: Any = settings
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def _text(settings: Settings, key: str) -> str:
-    value = _value(settings, key)
+    value = attrgetter(key)(settings)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -3,7 +3,6 @@
 The same call again resumes where it was interrupted, to the same bits; the images are not needed afterwards.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,17 +14,16 @@ import torch
 
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, choose
-from ccl.continual_encoder.folder import STATE, STEPS, EncoderFolder, Ledger
-from ccl.continual_encoder.health import load_labelled
-from ccl.continual_encoder.pending_drop import UNPACKED, Claim, fingerprint, forget_stale, is_begun, mark_refused
-from ccl.continual_encoder.promotion import judged, lost_too_much
-from ccl.data import BadImage, Gathered, ImageSource, Unseen, squared, write_bad_images
+from ccl.continual_encoder.encoder_folder import STATE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.pending_drop import UNPACKED, PendingDrop, fingerprint, forget_stale, is_begun, mark_refused
+from ccl.continual_encoder.promotion import judged, load_labelled, lost_too_much
+from ccl.data import BadImage, Gathered, ImageSource, squared, write_bad_images
 from ccl.errors import UserError
-from ccl.folder import METRICS
+from ccl.folder import METRICS, read_rows
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
 from ccl.runs.protocol import code_hash
-from ccl.runs.run_checkpoint import by_part
+from ccl.runs.run_checkpoint import by_part, joined_parts
 from ccl.runs.session import Session
 from ccl.settings import Settings, merged
 from ccl.training import Learner, Observer, Progress, learn_step
@@ -109,8 +107,8 @@ class _Drop:
             )
         settings = self._settings(new, before)
         labelled = load_labelled(self.options.probe, settings.data.resize) if self.options.probe else None
-        claim = Claim(self.options.name, fingerprint(new), self.ledger.current, len(new.source))
-        claim.stake(self.state, self.ledger, settings, self.options.restart, self.display)
+        pending = PendingDrop(self.options.name, fingerprint(new), self.ledger.current, len(new.source))
+        pending.begin(self.state, self.ledger, settings, self.options.restart, self.display)
         if gathered.skipped:
             self._note_bad(gathered.skipped)
         images = new.source
@@ -120,7 +118,7 @@ class _Drop:
         device = build_device(settings)
         learner, viewer = build_learner(settings, device), build_viewer(settings, device)
         try:
-            self._train(settings, learner, viewer, images, claim.fingerprint)
+            self._train(settings, learner, viewer, images, pending.fingerprint)
             step = self._about(new, learner) | judged(
                 self.state, settings, self.parent, learner, viewer, images, labelled, self.past["steps"]
             )
@@ -130,7 +128,7 @@ class _Drop:
             return self._refuse(step, reason)
         return self._promote(settings, learner, new, step)
 
-    def _note_repeats(self, new: Unseen) -> None:
+    def _note_repeats(self, new: Gathered) -> None:
         parts = [f"{new.num_known:,} were learned before"] if new.num_known else []
         parts += [f"{new.num_repeated:,} are there twice"] if new.num_repeated else []
         if parts and len(new.source):
@@ -146,7 +144,7 @@ class _Drop:
         is_resumed = is_begun(self.state) and not self.options.restart
         return self.state.settings() if self.parent is not None or is_resumed else None
 
-    def _settings(self, new: Unseen, before: Settings | None) -> Settings:
+    def _settings(self, new: Gathered, before: Settings | None) -> Settings:
         """Those of the state, or chosen for its first images."""
         asked = self.options.asked or {}
         if before is not None:
@@ -155,12 +153,12 @@ class _Drop:
         kind = str(asked.get("device", "auto"))
         if kind == "auto":
             kind = "cuda" if torch.cuda.is_available() else "cpu"
-        choice = choose(len(new.source), new.median_side, kind.partition(":")[0], asked)
-        for line in choice.reasons:
+        settings, reasons = choose(len(new.source), new.median_side, kind.partition(":")[0], asked)
+        for line in reasons:
             self.display.note(line)
         if asked:
             self.display.note(f"as asked: {', '.join(_flat(asked))}")
-        return choice.settings
+        return settings
 
     def _train(
         self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
@@ -181,9 +179,8 @@ class _Drop:
                 learn_step(learner, images, viewer, plan, progress, selection, clusters, observer, session.save)
         self.momentum = progress.state_dict() if settings.optimizer.carry_momentum else {}
 
-    def _about(self, new: Unseen, learner: Learner) -> dict[str, Any]:
+    def _about(self, new: Gathered, learner: Learner) -> dict[str, Any]:
         """What the state will remember of this step, beside how it was judged."""
-        rows = [json.loads(line) for line in (self.state.learning / METRICS).read_text(encoding="utf-8").splitlines()]
         return {
             "step": self.step + 1,
             "name": self.options.name,
@@ -192,7 +189,7 @@ class _Drop:
             "num_known": new.num_known,
             "num_repeated": new.num_repeated,
             "num_remembered": len(learner.memory),
-            "seconds": round(sum(float(row.get("seconds", 0.0)) for row in rows), 1),
+            "seconds": round(sum(float(row.get("seconds", 0.0)) for row in read_rows(self.state.learning)), 1),
         }
 
     def _refuse(self, step: Mapping[str, Any], reason: str) -> Outcome:
@@ -202,11 +199,10 @@ class _Drop:
             self.state.write(self.ledger)
         return Outcome("refused", self.ledger.current, f"not promoted: {reason}", step)
 
-    def _promote(self, settings: Settings, learner: Learner, new: Unseen, step: dict[str, Any]) -> Outcome:
+    def _promote(self, settings: Settings, learner: Learner, new: Gathered, step: dict[str, Any]) -> Outcome:
         """Everything is written aside first; the ledger's line makes it current."""
         number = self.ledger.latest + 1
         parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict(), "optimizer": self.momentum}
-        tensors = {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
         steps = [*self.past["steps"], {**step, "version": number}]
         about = {
             "version": number,
@@ -219,7 +215,7 @@ class _Drop:
             "settings": settings.model_dump(mode="json"),
         }
         self.state.remember_seen(number, new.digests)
-        self.state.versions.save(tensors, about, number=number)
+        self.state.versions.save(joined_parts(parts), about, number=number)
         kept = self.state.path / STEPS / f"{number:08d}"
         kept.mkdir(parents=True, exist_ok=True)
         for name in (METRICS, BAD_IMAGES):

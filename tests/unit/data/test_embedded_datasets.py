@@ -8,7 +8,7 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 
 from ccl.data import EMBEDDED_DOMAINS, ArraySource, Dataset, domain_incremental, load_dataset
-from ccl.data.embedded import generate
+from ccl.data.embedded_datasets import generate
 from ccl.data.textures import TEXTURES
 
 

@@ -1,32 +1,16 @@
-"""What a pass over images found: `Gathered`; and of it what is not known yet, each image once: `Unseen`."""
+"""What a pass over images found, and of it what is not known yet, each image once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from ccl.data.dataset import BadImage, with_ids
+from ccl.data.dataset import BadImage
 from ccl.data.sources import ImageSource
 
 IsKnown = Callable[[bytes], bool]  # of a digest
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """Images that are not known yet, each once."""
-
-    source: ImageSource
-    names: tuple[str, ...]
-    digests: tuple[bytes, ...]
-    shorter_sides: Tensor  # (N,) in pixels, of the images as they came
-    num_known: int  # left out because they are known
-    num_repeated: int  # left out because they came before
-
-    @property
-    def median_side(self) -> int:
-        """The shorter side of a typical image, in pixels; there must be one."""
-        return int(self.shorter_sides.sort().values[len(self.shorter_sides) // 2])
 
 
 @dataclass(frozen=True)
@@ -41,8 +25,14 @@ class Gathered:
     skipped: tuple[BadImage, ...]  # files that are called like images and are not usable, by their names as above
     notes: tuple[str, ...]  # what the user should know, one line each
     num_known: int = 0  # left out because they are known
+    num_repeated: int = 0  # left out because they came before
 
-    def without(self, is_known: IsKnown, first_id: int = 0) -> Unseen:
+    @property
+    def median_side(self) -> int:
+        """The shorter side of a typical image, in pixels; there must be one."""
+        return int(self.shorter_sides.sort().values[len(self.shorter_sides) // 2])
+
+    def without(self, is_known: IsKnown, first_id: int = 0) -> Self:
         """The images whose digests are not known, the first of each content, with ids from `first_id` on."""
         kept: dict[bytes, int] = {}
         num_known = 0
@@ -53,11 +43,13 @@ class Gathered:
                 kept.setdefault(digest, position)
         positions = torch.tensor(list(kept.values()), dtype=torch.int64)
         source = self.source if len(kept) == len(self.digests) else self.source.subset(positions)
-        return Unseen(
-            source=with_ids(source, first_id + torch.arange(len(kept))),
+        return replace(
+            self,
+            source=source.with_ids(first_id + torch.arange(len(kept))),
             names=tuple(self.names[position] for position in kept.values()),
             digests=tuple(kept),
             shorter_sides=self.shorter_sides[positions],
+            positions=self.positions[positions],
             num_known=self.num_known + num_known,
             num_repeated=len(self.digests) - num_known - len(kept),
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ccl.cli.lists import assignment_list, assignment_lists, names, numbers
+from ccl.cli.value_lists import assignment_list, assignment_lists, names, numbers
 from ccl.errors import UserError
 
 

@@ -34,9 +34,7 @@ def load_dataset(
         raise UserError(f"resize must be at least 1 pixel, got {resize}")
     if name == "imagenet-sub" and classes is None:
         classes = _IMAGENET_SUB_CLASSES
-    whole = _opened(name, data_root(root), resize, seed, download, progress)
-    if classes is not None or images_per_class is not None:
-        whole = narrowed(whole, classes, images_per_class)
+    whole = narrowed(_opened(name, data_root(root), resize, seed, download, progress), classes, images_per_class)
     dataset = ingested(whole, resize, progress)
     return replace(dataset, fingerprint=taken_fingerprint(whole, classes, resize, dataset.skipped))
 
@@ -69,7 +67,7 @@ def ingested(dataset: Dataset, side: int | None = None, progress: Progress | Non
 def _opened(name: str, root: Path, resize: int | None, seed: int, download: bool, progress: Progress | None) -> Dataset:
     """The whole dataset; imports are late, as each kind needs packages of its own."""
     if name in EMBEDDED_DOMAINS or name == "embedded":
-        from ccl.data.embedded import MAX_SIZE, MIN_SIZE, NATIVE_SIZE, generate
+        from ccl.data.embedded_datasets import MAX_SIZE, MIN_SIZE, NATIVE_SIZE, generate
 
         # Drawn at the wanted size where that can be done, so that nothing is resampled twice.
         size = min(max(resize or NATIVE_SIZE, MIN_SIZE), MAX_SIZE)

@@ -4,23 +4,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from ccl.continual_encoder import FrozenEncoder
-from ccl.data import BadImage, ImageSource, gather, write_bad_images
+from ccl.data import BadImage, Gathered, ImageSource, gather, write_bad_images
 from ccl.errors import UserError
-
-if TYPE_CHECKING:
-    from ccl.data import Gathered
-
-
-def note(console: Console, text: str) -> None:
-    """A line of what was done."""
-    console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
+from ccl.runs.display import make_progress, note
 
 
 @contextmanager
@@ -29,18 +20,17 @@ def bar(console: Console, text: str) -> Iterator[Callable[[int, int], None]]:
     if not console.is_terminal:
         yield lambda done, total: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(*columns, TimeRemainingColumn(compact=True), console=console, transient=True) as progress:
+    with make_progress(console) as progress:
         task = progress.add_task(text, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total or None)
 
 
 @contextmanager
-def gathered(inputs: Sequence[str], console: Console) -> Iterator["Gathered"]:
+def gathered(inputs: Sequence[str], console: Console) -> Iterator[Gathered]:
     """The images behind the inputs, for as long as the context lasts; a UserError where there are none."""
-    with tempfile.TemporaryDirectory(prefix="ccl-") as workshop:
+    with tempfile.TemporaryDirectory(prefix="ccl-") as scratch:
         with bar(console, "looking through the images") as progress:
-            found = gather(inputs, Path(workshop), progress)
+            found = gather(inputs, Path(scratch), progress)
         for line in found.notes:
             note(console, line)
         if not len(found.source):

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ccl.report.drawing import INK, drawing, short, strategy_styles
 from ccl.report.run_groups import Arm, Measure
-from ccl.report.statistics import Difference, Estimate, estimate
+from ccl.report.statistics import Estimate, estimate
 from ccl.report.summary import comparisons
 from ccl.report.tables import interval
 
@@ -78,7 +78,7 @@ def _widen(axes: Axes) -> None:
     axes.set_xlim(min(low, -1.0), max(high, 1.0))
 
 
-def _point(axes: Axes, row: int, about: Estimate | Difference, style: tuple[str, str], **look: Any) -> None:
+def _point(axes: Axes, row: int, about: Estimate, style: tuple[str, str], **look: Any) -> None:
     """A mean, on its interval where it has one."""
     colour, marker = style
     if not math.isnan(about.low):
