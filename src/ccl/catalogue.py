@@ -111,7 +111,22 @@ COMPOSITIONS: dict[str, PartRow] = {
     ),
 }
 
-WEIGHT_RULES: dict[str, PartRow] = {}
+WEIGHT_RULES: dict[str, PartRow] = {
+    "merge": PartRow(
+        home="weight_rules.merge:Merge",
+        title="weight merging",
+        short="merge",
+        about="after each step its weights meet those from before it",
+        source="CoMA: Marouf et al., ECCV 2024",
+    ),
+    "average": PartRow(
+        home="weight_rules.average:Average",
+        title="weight averaging",
+        short="average",
+        about="a moving average of the weights over updates is what is used",
+        source="Soutif-Cormerais et al., CoLLAs 2023",
+    ),
+}
 
 _ALL = {**BACKBONES, **OBJECTIVES, **RETENTION, **COMPOSITIONS, **WEIGHT_RULES}
 

@@ -83,6 +83,9 @@ class EncoderSettings(Section):
     head: Literal["mlp", "linear"] = "mlp"
     dim: Count = 128
     batch_norm_groups: Count = 8
+    # What batch norms evaluate with: what the last step's training gathered, or estimated from the remembered images of
+    # all steps after each (docs/memory.md)
+    statistics: Literal["running", "remembered"] = "running"
 
     @field_validator("backbone")
     @classmethod
@@ -171,6 +174,18 @@ class ShareSettings(Section):
     count: Literal["same_updates", "every_new_image"] = "same_updates"
 
 
+class MergeSettings(Section):
+    """Weights of a step meet those from before it."""
+
+    share: Share = 0.5  # of the new weights; 1: as without the rule
+
+
+class AverageSettings(Section):
+    """A moving average of the student's weights is what is used."""
+
+    momentum: Share = 0.999  # the mean of all updates so far, until these are as many as it remembers
+
+
 class _ContrastWeight(Section):
     """Weights of the loss terms from the second step on, where a strategy has parts that keep the past."""
 
@@ -235,6 +250,8 @@ class Settings(Section):
     distillation: DistillationSettings = DistillationSettings()
     extra_sample_queue: QueueSettings = QueueSettings()
     share: ShareSettings = ShareSettings()
+    merge: MergeSettings = MergeSettings()
+    average: AverageSettings = AverageSettings()
     weights: WeightSettings = WeightSettings()
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()

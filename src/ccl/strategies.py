@@ -35,6 +35,10 @@ STRATEGIES: dict[str, Strategy] = {
     "variance_queue": Strategy("variance sampling + ESQ", VIEW_VARIANCE, ("extra_sample_queue",)),
     "random_ccl": Strategy("CCL, random sampling", RANDOM, ("distillation", "extra_sample_queue")),
     "shared_rehearsal": Strategy("Shared Rehearsal", RANDOM, composition="share"),
+    # Rules for the weights, which keep no image, and one of them beside rehearsal.
+    "weight_merging": Strategy("Weight Merging", weight_rule="merge"),
+    "weight_averaging": Strategy("Weight Averaging", weight_rule="average"),
+    "merged_rehearsal": Strategy("Merged Rehearsal", RANDOM, weight_rule="merge"),
     "upper_bound": Strategy("Upper Bound", all_at_once=True),
 }
 

@@ -101,9 +101,9 @@ def images_met(*assignments: str) -> dict[tuple[int, int], list[int]]:
     met: dict[tuple[int, int], list[int]] = defaultdict(list)
     real = learner.losses
 
-    def noting(batch: ViewBatch, moment: tuple[int, int]) -> Any:
+    def noting(batch: ViewBatch, moment: tuple[int, int], done: float) -> Any:
         met[moment] += batch.ids.tolist()
-        return real(batch, moment)
+        return real(batch, moment, done)
 
     learner.losses = noting  # type: ignore[method-assign]
     learn(settings, learner=learner)

@@ -35,6 +35,7 @@ VARIANTS = [
     (TWO, "strategy=ccl", "objective=insdisc", "insdisc.num_noise=8", "insdisc.proximal=1.0"),
     (TWO, "strategy=ccl", "memory.include_plain=true", "memory.score=distance_to_mean", "memory.replacement=true"),
     (TWO, "strategy=ccl", "memory.budget=5", "memory.clusters=estimate"),
+    (TWO, "strategy=ccl", "weight_rule=average", "encoder.statistics=remembered"),
 ]
 
 
