@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
-from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES
+from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, RETENTION, SELECTIONS, WEIGHT_RULES
 from ccl.errors import did_you_mean
 from ccl.sizes import num_bytes
 from ccl.strategies import STRATEGIES, Strategy, refusal
@@ -133,12 +133,17 @@ class MemorySettings(Section):
     # At most so many images ("300") or bytes of their files ("50MB") in all, each step an equal share; None: no limit.
     # A share is filled in turns over the clusters: per_cluster, top_up and replacement then say nothing.
     budget: Count | str | None = None
-    selection: Literal["random", "view_variance"] | None = None  # None: the strategy's own
+    selection: str | None = None  # a row of `ccl methods`; None: the strategy's own
     num_views: Annotated[int, Field(ge=2)] = 6
     include_plain: bool = False  # authors' code: true
     score: Literal["variance", "distance_to_mean"] = "variance"  # authors' code: distance_to_mean
     top_up: bool = True  # authors' code: false
     replacement: bool = False  # authors' code: true
+
+    @field_validator("selection")
+    @classmethod
+    def _known_selection(cls, value: str | None) -> str | None:
+        return None if value is None else _known("selection", value, SELECTIONS)
 
     @field_validator("budget")
     @classmethod

@@ -2,11 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from ccl.catalogue import COMPOSITIONS, MEMORY, OBJECTIVES, RETENTION, WEIGHT_RULES, as_words
+from ccl.catalogue import (
+    CLUSTERS,
+    COMPOSITIONS,
+    MEMORY,
+    OBJECTIVES,
+    RETENTION,
+    SELECTIONS,
+    WEIGHT_RULES,
+    as_words,
+)
 
-SelectionMethod = Literal["random", "view_variance"]
 RANDOM: Final = "random"
 VIEW_VARIANCE: Final = "view_variance"
 
@@ -16,7 +24,7 @@ class Strategy:
     """One row: how images are chosen for the rehearsal memory (None: no memory) and the parts that use it."""
 
     title: str = ""  # where it has none, its name as words
-    selection: SelectionMethod | None = None
+    selection: str | None = None
     retention: tuple[str, ...] = ()  # names of the catalogue's rows
     composition: str = "pooled"
     weight_rule: str | None = None  # what becomes of the weights between updates or steps
@@ -35,11 +43,11 @@ STRATEGIES: dict[str, Strategy] = {
     "variance_queue": Strategy("variance sampling + ESQ", VIEW_VARIANCE, ("extra_sample_queue",)),
     "random_ccl": Strategy("CCL, random sampling", RANDOM, ("distillation", "extra_sample_queue")),
     "shared_rehearsal": Strategy("Shared Rehearsal", RANDOM, composition="share"),
+    "upper_bound": Strategy("Upper Bound", all_at_once=True),
     # Rules for the weights, which keep no image, and one of them beside rehearsal.
     "weight_merging": Strategy("Weight Merging", weight_rule="merge"),
     "weight_averaging": Strategy("Weight Averaging", weight_rule="average"),
     "merged_rehearsal": Strategy("Merged Rehearsal", RANDOM, weight_rule="merge"),
-    "upper_bound": Strategy("Upper Bound", all_at_once=True),
 }
 
 
@@ -71,6 +79,11 @@ def _advice(part: str, need: str) -> str:
         return "try composition=pooled"
     objectives = [name for name, row in OBJECTIVES.items() if need in row.gives]
     return f"set weights.{part}=0, or objective={objectives[0]}"
+
+
+def asks_clusters(selection: str, per_cluster: int, has_budget: bool) -> bool:
+    """Whether a selection must know the number of clusters: to know how many images to keep, or to look at them."""
+    return CLUSTERS in SELECTIONS[selection].needs if has_budget else per_cluster > 0
 
 
 def matters(setting: str, strategy: str, objective: str) -> bool:

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from combinations import FAST_PAIRS
 from tiny import learn, tiny_settings
-
-from ccl.catalogue import OBJECTIVES
-from ccl.strategies import STRATEGIES
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 
@@ -32,19 +30,21 @@ def losses(strategy: str, objective: str) -> list[dict[str, float]]:
     return watcher.losses
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "objective"), FAST_PAIRS)
 def test_losses_are_those_of_the_golden_file(strategy: str, objective: str) -> None:
     found, name = losses(strategy, objective), f"{strategy} {objective}"
     if os.environ.get("CCL_WRITE_GOLDEN"):
         golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
-        kept = golden.get("losses", {}) if golden.get("made_with") == machine() else {}
-        kept[name] = found
-        record = {"made_with": machine(), "losses": dict(sorted(kept.items()))}
-        GOLDEN.write_text(json.dumps(record, indent=1) + "\n")
+        golden.setdefault("made_with", machine())
+        golden["losses"] = dict(sorted({**golden.get("losses", {}), name: found}.items()))
+        elsewhere = golden.setdefault("made_elsewhere", {})  # by name: the machine of losses that were made on another
+        elsewhere.pop(name, None)
+        elsewhere |= {} if golden["made_with"] == machine() else {name: machine()}
+        golden["made_elsewhere"] = dict(sorted(elsewhere.items()))
+        GOLDEN.write_text(json.dumps(golden, indent=1) + "\n")
     golden = json.loads(GOLDEN.read_text())
     assert len(found) == len(golden["losses"][name])
-    is_same_machine = golden["made_with"] == machine()
+    is_same_machine = golden.get("made_elsewhere", {}).get(name, golden["made_with"]) == machine()
     for number, (mine, theirs) in enumerate(zip(found, golden["losses"][name], strict=True)):
         # Other processors round otherwise, and a stream amplifies it: the first batch is exact, later ones near.
         tolerance = 1e-12 if is_same_machine else 1e-5 if number == 0 else 2e-2

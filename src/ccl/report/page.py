@@ -22,6 +22,7 @@ from ccl.report.summary import costs, every_run, make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
 from ccl.report.thumbnails import MOST_IMAGES, gallery
+from ccl.strategies import STRATEGIES, VIEW_VARIANCE
 
 # Sections in their order, and what they are called.
 HEADINGS = {
@@ -144,9 +145,17 @@ def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
     most = max(2, min(MOST_IMAGES, _MOST_IMAGES_OF_ALL // len(arms)))
     found: list[dict[str, Any]] = []
     for arm in arms:
-        every = ({"name": _run_name(arm, one), "groups": gallery(one.folder, most)} for one in arm.records)
+        every = (
+            {"name": _run_name(arm, one), "groups": gallery(one.folder, most, _is_variance(one))} for one in arm.records
+        )
         found += islice((memory for memory in every if memory["groups"]), 1)
     return found
+
+
+def _is_variance(record: RunRecord) -> bool:
+    """Whether its kept images have the variance over views as their score."""
+    own = STRATEGIES.get(record.settings.strategy)
+    return (record.settings.memory.selection or (own and own.selection) or VIEW_VARIANCE) == VIEW_VARIANCE
 
 
 def _maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:

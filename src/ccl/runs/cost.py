@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
+from ccl.catalogue import EMBEDDINGS, SELECTIONS, VIEWS
 from ccl.encoders import Encoder
 from ccl.evaluation import NUM_HEALTH_IMAGES
 from ccl.runs.build import (
@@ -25,7 +26,6 @@ from ccl.runs.build import (
 )
 from ccl.runs.stream_builder import cut
 from ccl.settings import Settings
-from ccl.strategies import VIEW_VARIANCE
 from ccl.training import Learner, Progress, update
 from ccl.views import ViewBatch
 
@@ -217,9 +217,11 @@ def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals
     probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after] if num_tested else 0
     read = probes * (num_images + num_tested + min(num_tested, NUM_HEALTH_IMAGES))
     selection = build_selection(settings)
-    if selection is not None and selection.asks_clusters:
-        read += num_images * (settings.memory.clusters == "estimate" or selection.method == VIEW_VARIANCE)
-        read += num_images * (selection.num_views if selection.method == VIEW_VARIANCE else 0)
+    if selection is not None and (selection.budget is not None or selection.per_cluster > 0):
+        needs = SELECTIONS[selection.method].needs
+        is_counted = settings.memory.clusters == "estimate" and selection.asks_clusters
+        read += num_images * (is_counted or EMBEDDINGS in needs)
+        read += num_images * (selection.num_views if VIEWS in needs else 0)
     return read
 
 

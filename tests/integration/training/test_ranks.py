@@ -36,6 +36,7 @@ VARIANTS = [
     (TWO, "strategy=ccl", "memory.include_plain=true", "memory.score=distance_to_mean", "memory.replacement=true"),
     (TWO, "strategy=ccl", "memory.budget=5", "memory.clusters=estimate"),
     (TWO, "strategy=ccl", "weight_rule=average", "encoder.statistics=remembered"),
+    (TWO, "strategy=simple_rehearsal", "memory.selection=minred", "memory.budget=5"),
 ]
 
 

@@ -1,0 +1,21 @@
+"""Which strategies meet which objectives in the fast tests: the paper's own all, every other one at least one."""
+
+import pytest
+
+from ccl.catalogue import OBJECTIVES
+from ccl.strategies import STRATEGIES, refusal
+
+_STRATEGIES = tuple(STRATEGIES)[: tuple(STRATEGIES).index("upper_bound") + 1]  # the paper's, and its ablations
+_OBJECTIVES = ("moco_v2", "simclr", "insdisc")
+
+
+def is_fast(strategy: str, objective: str) -> bool:
+    """Whether a pair belongs in the fast tests."""
+    is_of_paper = strategy in _STRATEGIES and objective in _OBJECTIVES
+    return is_of_paper or objective == "moco_v2" or strategy == "finetuning"
+
+
+PAIRS = [(s, o) for s in STRATEGIES for o in OBJECTIVES if not refusal(s, STRATEGIES[s], o)]
+FAST_PAIRS = [pair for pair in PAIRS if is_fast(*pair)]
+# For `parametrize(("strategy", "objective"), …)`: every pair that goes together, the fast ones unmarked.
+ALL_PAIRS = [pytest.param(*pair, marks=() if is_fast(*pair) else pytest.mark.slow) for pair in PAIRS]
