@@ -30,24 +30,89 @@ class Strategy:
     weight_rule: str | None = None  # what becomes of the weights between updates or steps
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings, by sections, where this strategy is chosen
     all_at_once: bool = False  # the whole stream as one step, for as many epochs as a step has
+    about: str = ""  # one line
+    source: str = ""  # where it was published
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "finetuning": Strategy("Finetuning"),
-    "simple_rehearsal": Strategy("Simple Rehearsal", RANDOM),
+    "finetuning": Strategy(
+        "Finetuning", about="each step is learned where the one before it ended", source="common baseline"
+    ),
+    "simple_rehearsal": Strategy(
+        "Simple Rehearsal",
+        RANDOM,
+        about="images of earlier steps, drawn at random, are learned along with the new ones",
+        source="CCL, ICME 2022",
+    ),
     # The rows of the paper's ablation between Simple Rehearsal and the whole method.
-    "variance_rehearsal": Strategy("+ variance sampling", VIEW_VARIANCE),
-    "variance_distillation": Strategy("+ distillation", VIEW_VARIANCE, ("distillation",)),
-    "ccl": Strategy("CCL", VIEW_VARIANCE, ("distillation", "extra_sample_queue")),
+    "variance_rehearsal": Strategy(
+        "+ variance sampling",
+        VIEW_VARIANCE,
+        about="as Simple Rehearsal, with the best-learned images of each cluster",
+        source="CCL, ICME 2022",
+    ),
+    "variance_distillation": Strategy(
+        "+ distillation",
+        VIEW_VARIANCE,
+        ("distillation",),
+        about="variance sampling, and a momentum teacher for the similarities between old images",
+        source="CCL, ICME 2022",
+    ),
+    "ccl": Strategy(
+        "CCL",
+        VIEW_VARIANCE,
+        ("distillation", "extra_sample_queue"),
+        about="variance sampling, the teacher, and every query is pushed from keys of old images",
+        source="CCL, ICME 2022",
+    ),
     # Rows that the paper does not show: each part alone, and old images as a share of every batch.
-    "variance_queue": Strategy("variance sampling + ESQ", VIEW_VARIANCE, ("extra_sample_queue",)),
-    "random_ccl": Strategy("CCL, random sampling", RANDOM, ("distillation", "extra_sample_queue")),
-    "shared_rehearsal": Strategy("Shared Rehearsal", RANDOM, composition="share"),
-    "upper_bound": Strategy("Upper Bound", all_at_once=True),
+    "variance_queue": Strategy(
+        "variance sampling + ESQ",
+        VIEW_VARIANCE,
+        ("extra_sample_queue",),
+        about="CCL without its teacher",
+        source="after CCL, ICME 2022",
+    ),
+    "random_ccl": Strategy(
+        "CCL, random sampling",
+        RANDOM,
+        ("distillation", "extra_sample_queue"),
+        about="CCL with images drawn at random",
+        source="after CCL, ICME 2022",
+    ),
+    "shared_rehearsal": Strategy(
+        "Shared Rehearsal",
+        RANDOM,
+        composition="share",
+        about="a share of every batch are old images: what most of the field calls replay",
+        source="common baseline",
+    ),
+    "upper_bound": Strategy(
+        "Upper Bound",
+        all_at_once=True,
+        about="all images at once, as if nothing had to be learned step by step",
+        source="common baseline",
+    ),
     # Rules for the weights, which keep no image, and one of them beside rehearsal.
-    "weight_merging": Strategy("Weight Merging", weight_rule="merge"),
-    "weight_averaging": Strategy("Weight Averaging", weight_rule="average"),
-    "merged_rehearsal": Strategy("Merged Rehearsal", RANDOM, weight_rule="merge"),
+    "weight_merging": Strategy(
+        "Weight Merging",
+        weight_rule="merge",
+        about="after each step its weights meet those from before it",
+        source="CoMA: Marouf et al., ECCV 2024",
+    ),
+    "weight_averaging": Strategy(
+        "Weight Averaging",
+        weight_rule="average",
+        about="what is used is a moving average of the weights over updates",
+        source="Soutif-Cormerais et al., CoLLAs 2023",
+    ),
+    "merged_rehearsal": Strategy(
+        "Merged Rehearsal",
+        RANDOM,
+        weight_rule="merge",
+        about="Simple Rehearsal, and weights are merged after each step",
+        source="after CoMA, ECCV 2024",
+    ),
 }
 
 

@@ -8,6 +8,7 @@ from ccl.cli.doctor import doctor
 from ccl.cli.encode import encode
 from ccl.cli.export import export
 from ccl.cli.learn import learn
+from ccl.cli.methods import methods
 from ccl.cli.predict import predict
 from ccl.cli.probe import probe
 from ccl.cli.report import report
@@ -49,6 +50,7 @@ app.command()(demo)
 app.command()(run)
 app.command()(compare)
 app.command()(reproduce)
+app.command()(methods)
 app.command()(report)
 app.command()(learn)
 app.command()(status)
