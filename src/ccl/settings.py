@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
 from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, RETENTION, SELECTIONS, WEIGHT_RULES
-from ccl.errors import did_you_mean
+from ccl.errors import RefusedError, did_you_mean
 from ccl.sizes import num_bytes
 from ccl.strategies import STRATEGIES, Strategy, refusal
 
@@ -336,7 +336,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _possible(self) -> "Settings":
         if why := refusal(self.strategy, self.method, self.objective):
-            raise ValueError(why)
+            raise RefusedError(why)
         if self.optimizer.warmup_epochs >= self.epochs > 1:
             raise ValueError(
                 f"optimizer.warmup_epochs {self.optimizer.warmup_epochs} leaves nothing of {self.epochs} epochs; "

@@ -18,9 +18,13 @@ def compare(
     preset: str = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file."),
     out: Path = typer.Option(..., "--out", "-o", help="The folder of the runs, the tables and the page."),
     strategies: str = typer.Option(
-        "finetuning,simple_rehearsal,ccl,upper_bound", "--strategies", help="Which ones, joined by commas."
+        "finetuning,simple_rehearsal,ccl,upper_bound",
+        "--strategies",
+        help="Which ones of `ccl methods`, joined by commas; or all.",
     ),
-    objectives: str | None = typer.Option(None, "--objectives", help="Of moco_v2, simclr, insdisc; else the preset's."),
+    objectives: str | None = typer.Option(
+        None, "--objectives", help="Which ones of `ccl methods`, joined by commas; or all. Else the preset's."
+    ),
     steps: str | None = typer.Option(None, "--steps", help="Numbers of steps T, such as 5,10; else the preset's."),
     seeds: str = typer.Option("0-2", "--seeds", help="Numbers and ranges, such as 0-4 or 0,2,7."),
     vary: list[str] = typer.Option([], "--vary", metavar="KEY=V1,V2", help="Further values to cross; repeatable."),
@@ -36,7 +40,8 @@ def compare(
     """Run strategies over seeds, several runs at once, and end with tables of mean and spread and a page to look at.
 
     The same command again resumes where it stopped, and a larger grid in the same folder adds what is missing. Several
-    such commands, also on several machines that share the disk, share the work. Exit code 1 if a run failed.
+    such commands, also on several machines that share the disk, share the work. Exit code 1 if a run failed. With
+    `all`, pairs of strategy and objective that don't go together are left out, and named.
 
     Example: ccl compare cifar100-mini --data-root DATA --steps 5,10 --seeds 0-4 --out runs/table1
     """
@@ -62,23 +67,36 @@ def _cells(
     assignments: list[str],
 ) -> "list[Cell]":
     """The grid that the words on the command line describe."""
-    from ccl.cli.lists import assignment_lists, names, numbers
+    from ccl.catalogue import OBJECTIVES
+    from ccl.cli.lists import assignment_lists, named, numbers
+    from ccl.cli.pairs import pairs_left_out
     from ccl.loading import load_settings
+    from ccl.strategies import STRATEGIES
 
-    wanted, columns, varied = names(strategies, "--strategies"), numbers(seeds, "--seeds"), assignment_lists(vary)
-    for name in wanted:  # a typo is reported at once; the cells are made after torch, which takes seconds
-        load_settings(preset, [*assignments, f"strategy={name}"])
+    wanted, columns, varied = (
+        named(strategies, "--strategies", STRATEGIES),
+        numbers(seeds, "--seeds"),
+        assignment_lists(vary),
+    )
+    learned = [] if objectives is None else named(objectives, "--objectives", OBJECTIVES)
+    left_out = {}
+    if "all" in (strategies, objectives):
+        left_out = pairs_left_out(preset, assignments, wanted, learned)
+    else:  # a typo is reported at once; the cells are made after torch, which takes seconds
+        for name in wanted:
+            load_settings(preset, [*assignments, f"strategy={name}"])
 
     from ccl.runs.cells import make_cells
 
     return make_cells(
         preset,
         strategies=wanted,
-        objectives=[] if objectives is None else names(objectives, "--objectives"),
+        objectives=learned,
         steps=[] if steps is None else numbers(steps, "--steps"),
         seeds=columns,
         vary=varied,
         assignments=assignments,
+        left_out=left_out,
     )
 
 

@@ -1,7 +1,7 @@
 """Several values in one word of the command line: names, numbers with ranges, and the values of a setting."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ccl.errors import UserError
 
@@ -14,6 +14,11 @@ def names(text: str, option: str) -> list[str]:
     if not found:
         raise UserError(f"{option} takes names joined by commas; got {text!r}")
     return list(dict.fromkeys(found))
+
+
+def named(text: str, option: str, known: Iterable[str]) -> list[str]:
+    """As `names`, or "all" for all that are known."""
+    return list(known) if text == "all" else names(text, option)
 
 
 def numbers(text: str, option: str) -> list[int]:

@@ -16,6 +16,7 @@ from ccl.report.html import render
 from ccl.report.intervals import dots, forest
 from ccl.report.maps import embedding_maps
 from ccl.report.provenance import facts_by_arm
+from ccl.report.ranking import ranking
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, records_of
 from ccl.report.summary import costs, every_run, make_tables
@@ -59,14 +60,15 @@ def write_outcome(
 
     `published` is what the paper itself reports, for comparison.
     """
-    own = make_tables(records)
-    tables = [*own, *([] if published is None else [published])]
+    own, ranked = make_tables(records), ranking(make_arms(records))
+    tables = [*own, *([ranked] if len(ranked.rows) > 1 else []), *([] if published is None else [published])]
     folder.mkdir(parents=True, exist_ok=True)
     markdown = "\n".join([f"# {title}\n", *(to_markdown(table) for table in tables)])
     texts = {f"{name}.md": markdown, f"{name}.tex": "\n".join(map(to_latex, tables))}
     texts[f"{name}-runs.csv"] = to_csv(every_run(records))
     for table, kind in zip(own, ("summary", "differences"), strict=False):
         texts[f"{name}-{kind}.csv"] = to_csv(table)
+    texts[f"{name}-ranking.csv"] = to_csv(ranked)
     for file, content in texts.items():
         write_file(folder / file, content)
     write_page(records, tables, folder / f"{name}.html", title)

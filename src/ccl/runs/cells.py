@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -37,10 +37,12 @@ def make_cells(
     seeds: Sequence[int],
     vary: Mapping[str, Sequence[str]] = _NO_VARIATION,
     assignments: Sequence[str] = (),
+    left_out: Collection[tuple[str, str]] = (),
 ) -> list[Cell]:
     """Every combination that is a run of its own, the first seed of everything first; any mistake is reported here.
 
-    Objectives and steps may be empty: as the preset says. Names don't depend on what else is in the grid.
+    Objectives and steps may be empty: as the preset says. Names don't depend on what else is in the grid. Pairs of
+    strategy and objective may be left out.
     """
     own = load_settings(preset, assignments)
     _refuse_mistakes(strategies, objectives, steps, vary, assignments)
@@ -48,6 +50,8 @@ def make_cells(
     cuts: Sequence[int | None] = steps or [None]
     for seed, num_steps, objective, name in product(seeds, cuts, objectives or [own.objective], strategies):
         strategy = STRATEGIES[name]
+        if (name, objective) in left_out:
+            continue
         if strategy.all_at_once and num_steps != cuts[0]:
             continue  # it learns the same whichever way the stream is cut
         fixed = [f"strategy={name}", f"objective={objective}", f"seed={seed}"]
