@@ -11,6 +11,7 @@ The pipeline, a folder each; imports point upstream only:
     composition what a batch holds          pooled, a share of old images
     objectives  learn the present           MoCo v2, SimCLR, InsDisc
     retention   keep the past               extra sample queue, teacher distillation
+    weight_rules  what becomes of weights  merged after a step, averaged over updates
     training    when the parts act          the learner and the one loop
     evaluation  what it is worth            probes, the accuracy matrix, health
     report      what came of runs           tables, pictures, a page
@@ -40,6 +41,7 @@ _MODULES = (
     "retention",
     "training",
     "views",
+    "weight_rules",
 )
 __all__ = ["ContinualEncoder", *_MODULES]
 

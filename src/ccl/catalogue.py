@@ -15,6 +15,12 @@ NEGATIVES: Final = "negatives"  # the objective pushes embeddings apart, so that
 MEMORY: Final = "a memory"  # the strategy keeps images of earlier steps
 OLD_IMAGES: Final = "old images of their own"  # the composition shows some unmixed
 
+# What a selection reads of a step's images beside their ids, and what it may give.
+EMBEDDINGS: Final = "embeddings"
+CLUSTERS: Final = "clusters"  # of these embeddings
+VIEWS: Final = "views"  # how the embeddings of an image's views vary
+ONE_POOL: Final = "one pool"  # it weighs all images of the stream alike: a budget has no shares for steps
+
 
 @dataclass(frozen=True)
 class PartRow:
@@ -194,9 +200,76 @@ COMPOSITIONS: dict[str, PartRow] = {
     ),
 }
 
-WEIGHT_RULES: dict[str, PartRow] = {}
+WEIGHT_RULES: dict[str, PartRow] = {
+    "merge": PartRow(
+        home="weight_rules.merge:Merge",
+        title="weight merging",
+        short="merge",
+        about="after each step its weights meet those from before it",
+        source="CoMA: Marouf et al., ECCV 2024",
+    ),
+    "average": PartRow(
+        home="weight_rules.average:Average",
+        title="weight averaging",
+        short="average",
+        about="a moving average of the weights over updates is what is used",
+        source="Soutif-Cormerais et al., CoLLAs 2023",
+    ),
+}
 
-_ALL = {**BACKBONES, **OBJECTIVES, **RETENTION, **COMPOSITIONS, **WEIGHT_RULES}
+# Functions that give positions in the order of choice, so that the first of them are what fits into a smaller memory.
+SELECTIONS: dict[str, PartRow] = {
+    "random": PartRow(
+        home="memory.selection:random_order",
+        title="random draw",
+        about="each image of a step is equally likely to be kept",
+        source="common practice",
+    ),
+    "view_variance": PartRow(
+        home="memory.budget:lowest_in_turns",
+        title="lowest view variance",
+        about="of each cluster the images whose views vary least",
+        source="CCL, ICME 2022",
+        needs=frozenset({EMBEDDINGS, CLUSTERS, VIEWS}),
+    ),
+    "minred": PartRow(
+        home="memory.minred:minred",
+        title="minimum redundancy",
+        about="what has the most similar neighbour is dropped, again and again",
+        source="MinRed: Purushwalkam et al., ECCV 2022",
+        needs=frozenset({EMBEDDINGS}),
+    ),
+    "k_center": PartRow(
+        home="memory.k_center:k_center",
+        title="farthest first",
+        about="each time the image farthest from all that are kept",
+        source="Gonzalez 1985; Sener and Savarese, ICLR 2018",
+        needs=frozenset({EMBEDDINGS}),
+    ),
+    "herding": PartRow(
+        home="memory.herding:herding",
+        title="herding",
+        about="of each cluster the images whose mean follows its mean",
+        source="iCaRL: Rebuffi et al., CVPR 2017",
+        needs=frozenset({EMBEDDINGS, CLUSTERS}),
+    ),
+    "reservoir": PartRow(
+        home="memory.selection:reservoir",
+        title="reservoir",
+        about="under a budget, each image of the stream so far is equally likely to be held",
+        source="Vitter 1985",
+        gives=frozenset({ONE_POOL}),
+    ),
+    "principal_components": PartRow(
+        home="memory.principal_components:principal_components",
+        title="principal components",
+        about="the images nearest to the principal directions in turn",
+        source="EDSR: Liu et al., ICDE 2024",
+        needs=frozenset({EMBEDDINGS}),
+    ),
+}
+
+_ALL = {**BACKBONES, **OBJECTIVES, **RETENTION, **COMPOSITIONS, **WEIGHT_RULES, **SELECTIONS}
 
 
 def title_of(name: str) -> str:

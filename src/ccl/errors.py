@@ -9,6 +9,10 @@ class UserError(ValueError):
     """Something the user gave is wrong; each line of the message says what, and what to do instead."""
 
 
+class RefusedError(UserError):
+    """Parts of a method that don't go together."""
+
+
 class StoppedError(BaseException):
     """A signal asked the run to stop, and its state is saved; no Exception, so that nothing swallows it."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ccl.errors import UserError, did_you_mean
+from ccl.errors import RefusedError, UserError, did_you_mean
 from ccl.settings import Settings, merged
 
 
@@ -45,7 +45,9 @@ def validated(values: Mapping[str, Any]) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise UserError("\n".join(_explain(error))) from None
+        causes = [entry.get("ctx", {}).get("error") for entry in error.errors()]
+        is_refused = any(isinstance(cause, RefusedError) for cause in causes)
+        raise (RefusedError if is_refused else UserError)("\n".join(_explain(error))) from None
 
 
 def dump_settings(settings: Settings) -> str:

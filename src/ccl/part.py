@@ -74,7 +74,13 @@ class Objective(Part, ABC):
 class WeightRule(Part):
     """What becomes of the weights between updates or steps. One file each."""
 
-    moves_weights = False  # `end_step` leaves other weights than were trained: batch-norm statistics are estimated anew
+    @property
+    def moves_weights(self) -> bool:
+        """Whether, when a step has ended, `product` has other weights than were trained in it.
+
+        Its batch-norm statistics are then estimated anew.
+        """
+        return False
 
     def product(self, encoder: Encoder) -> Encoder:
         """The encoder that is selected with, probed and exported: the student itself, or a copy that the rule owns."""

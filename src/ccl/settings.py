@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
-from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, OLD_IMAGES, RETENTION, WEIGHT_RULES
-from ccl.errors import did_you_mean
+from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, OLD_IMAGES, RETENTION, SELECTIONS, WEIGHT_RULES
+from ccl.errors import RefusedError, did_you_mean
 from ccl.sizes import num_bytes
 from ccl.strategies import STRATEGIES, Strategy, refusal
 
@@ -86,6 +86,9 @@ class EncoderSettings(Section):
     head_layers: Count = 2  # linear ones, the last included
     dim: Count = 128
     batch_norm_groups: Count = 8
+    # What batch norms evaluate with: what the last step's training gathered, or estimated from the remembered images of
+    # all steps after each (docs/memory.md)
+    statistics: Literal["running", "remembered"] = "running"
 
     @field_validator("backbone")
     @classmethod
@@ -164,12 +167,17 @@ class MemorySettings(Section):
     # At most so many images ("300") or bytes of their files ("50MB") in all, each step an equal share; None: no limit.
     # A share is filled in turns over the clusters: per_cluster, top_up and replacement then say nothing.
     budget: Count | str | None = None
-    selection: Literal["random", "view_variance"] | None = None  # None: the strategy's own
+    selection: str | None = None  # a row of `ccl methods`; None: the strategy's own
     num_views: Annotated[int, Field(ge=2)] = 6
     include_plain: bool = False  # authors' code: true
     score: Literal["variance", "distance_to_mean"] = "variance"  # authors' code: distance_to_mean
     top_up: bool = True  # authors' code: false
     replacement: bool = False  # authors' code: true
+
+    @field_validator("selection")
+    @classmethod
+    def _known_selection(cls, value: str | None) -> str | None:
+        return None if value is None else _known("selection", value, SELECTIONS)
 
     @field_validator("budget")
     @classmethod
@@ -247,6 +255,18 @@ class AlignmentSettings(Section):
     target: Literal["average", "stored"] = "average"  # CLA-E, CLA-R
 
 
+class MergeSettings(Section):
+    """Weights of a step meet those from before it."""
+
+    share: Share = 0.5  # of the new weights; 1: as without the rule
+
+
+class AverageSettings(Section):
+    """A moving average of the student's weights is what is used."""
+
+    momentum: Share = 0.999  # the mean of all updates so far, until these are as many as it remembers
+
+
 class _ContrastWeight(Section):
     """Weights of the loss terms from the second step on, where a strategy has parts that keep the past."""
 
@@ -320,6 +340,8 @@ class Settings(Section):
     pnr: PNRSettings = PNRSettings()
     cross_task: CrossTaskSettings = CrossTaskSettings()
     alignment: AlignmentSettings = AlignmentSettings()
+    merge: MergeSettings = MergeSettings()
+    average: AverageSettings = AverageSettings()
     weights: WeightSettings = WeightSettings()
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
@@ -399,7 +421,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _possible(self) -> "Settings":
         if why := refusal(self.strategy, self.method, self.objective):
-            raise ValueError(why)
+            raise RefusedError(why)
         self._refuse_parts()
         if self.optimizer.warmup_epochs >= self.epochs > 1:
             raise ValueError(

@@ -2,11 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from ccl.catalogue import COMPOSITIONS, MEMORY, OBJECTIVES, OLD_IMAGES, RETENTION, WEIGHT_RULES, as_words
+from ccl.catalogue import (
+    CLUSTERS,
+    COMPOSITIONS,
+    MEMORY,
+    OBJECTIVES,
+    OLD_IMAGES,
+    RETENTION,
+    SELECTIONS,
+    WEIGHT_RULES,
+    as_words,
+)
 
-SelectionMethod = Literal["random", "view_variance"]
 RANDOM: Final = "random"
 VIEW_VARIANCE: Final = "view_variance"
 
@@ -16,30 +25,106 @@ class Strategy:
     """One row: how images are chosen for the rehearsal memory (None: no memory) and the parts that use it."""
 
     title: str = ""  # where it has none, its name as words
-    selection: SelectionMethod | None = None
+    selection: str | None = None
     retention: tuple[str, ...] = ()  # names of the catalogue's rows
     composition: str = "pooled"
     weight_rule: str | None = None  # what becomes of the weights between updates or steps
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings, by sections, where this strategy is chosen
     all_at_once: bool = False  # the whole stream as one step, for as many epochs as a step has
+    about: str = ""  # one line
+    source: str = ""  # where it was published
 
 
 _WHOLE_CONTRAST: Final[Mapping[str, Any]] = {"weights": {"contrast": 1.0}}
 
 STRATEGIES: dict[str, Strategy] = {
-    "finetuning": Strategy("Finetuning"),
-    "simple_rehearsal": Strategy("Simple Rehearsal", RANDOM),
+    "finetuning": Strategy(
+        "Finetuning", about="each step is learned where the one before it ended", source="common baseline"
+    ),
+    "simple_rehearsal": Strategy(
+        "Simple Rehearsal",
+        RANDOM,
+        about="images of earlier steps, drawn at random, are learned along with the new ones",
+        source="CCL, ICME 2022",
+    ),
     # The rows of the paper's ablation between Simple Rehearsal and the whole method.
-    "variance_rehearsal": Strategy("+ variance sampling", VIEW_VARIANCE),
-    "variance_distillation": Strategy("+ distillation", VIEW_VARIANCE, ("distillation",)),
-    "ccl": Strategy("CCL", VIEW_VARIANCE, ("distillation", "extra_sample_queue")),
+    "variance_rehearsal": Strategy(
+        "+ variance sampling",
+        VIEW_VARIANCE,
+        about="as Simple Rehearsal, with the best-learned images of each cluster",
+        source="CCL, ICME 2022",
+    ),
+    "variance_distillation": Strategy(
+        "+ distillation",
+        VIEW_VARIANCE,
+        ("distillation",),
+        about="variance sampling, and a momentum teacher for the similarities between old images",
+        source="CCL, ICME 2022",
+    ),
+    "ccl": Strategy(
+        "CCL",
+        VIEW_VARIANCE,
+        ("distillation", "extra_sample_queue"),
+        about="variance sampling, the teacher, and every query is pushed from keys of old images",
+        source="CCL, ICME 2022",
+    ),
     # Rows that the paper does not show: each part alone, and old images as a share of every batch.
-    "variance_queue": Strategy("variance sampling + ESQ", VIEW_VARIANCE, ("extra_sample_queue",)),
-    "random_ccl": Strategy("CCL, random sampling", RANDOM, ("distillation", "extra_sample_queue")),
-    "shared_rehearsal": Strategy("Shared Rehearsal", RANDOM, composition="share"),
-    "upper_bound": Strategy("Upper Bound", all_at_once=True),
+    "variance_queue": Strategy(
+        "variance sampling + ESQ",
+        VIEW_VARIANCE,
+        ("extra_sample_queue",),
+        about="CCL without its teacher",
+        source="after CCL, ICME 2022",
+    ),
+    "random_ccl": Strategy(
+        "CCL, random sampling",
+        RANDOM,
+        ("distillation", "extra_sample_queue"),
+        about="CCL with images drawn at random",
+        source="after CCL, ICME 2022",
+    ),
+    "shared_rehearsal": Strategy(
+        "Shared Rehearsal",
+        RANDOM,
+        composition="share",
+        about="a share of every batch are old images: what most of the field calls replay",
+        source="common baseline",
+    ),
+    "upper_bound": Strategy(
+        "Upper Bound",
+        all_at_once=True,
+        about="all images at once, as if nothing had to be learned step by step",
+        source="common baseline",
+    ),
+    # Rules for the weights, which keep no image, and one of them beside rehearsal.
+    "weight_merging": Strategy(
+        "Weight Merging",
+        weight_rule="merge",
+        about="after each step its weights meet those from before it",
+        source="CoMA: Marouf et al., ECCV 2024",
+    ),
+    "weight_averaging": Strategy(
+        "Weight Averaging",
+        weight_rule="average",
+        about="what is used is a moving average of the weights over updates",
+        source="Soutif-Cormerais et al., CoLLAs 2023",
+    ),
+    "merged_rehearsal": Strategy(
+        "Merged Rehearsal",
+        RANDOM,
+        weight_rule="merge",
+        about="Simple Rehearsal, and weights are merged after each step",
+        source="after CoMA, ECCV 2024",
+    ),
     # The field's other ways of keeping the past (docs/methods.md), whose contrast has weight 1.
-    "cassle": Strategy("CaSSLe", None, ("predictive_distillation",), defaults=_WHOLE_CONTRAST),
+    "cassle": Strategy(
+        "CaSSLe",
+        None,
+        ("predictive_distillation",),
+        defaults=_WHOLE_CONTRAST,
+        about="a predictor turns present embeddings into those from before the step",
+        source="Fini et al., CVPR 2022",
+    ),
     "pfr": Strategy(
         "PFR",
         None,
@@ -49,6 +134,8 @@ STRATEGIES: dict[str, Strategy] = {
             "weights": {"contrast": 1.0, "predictive_distillation": 0.5},
             "predictive_distillation": {"space": "features", "hidden": 256},
         },
+        about="as CaSSLe, on the backbone's features",
+        source="Gomez-Villa et al., CVPRW 2022",
     ),
     "predictive_rehearsal": Strategy(
         "CaSSLe+",
@@ -56,18 +143,51 @@ STRATEGIES: dict[str, Strategy] = {
         ("predictive_distillation",),
         composition="share",
         defaults={**_WHOLE_CONTRAST, "share": {"old": 0.2}},
+        about="a share of every batch are old images, and all of it is distilled as in CaSSLe",
+        source="Mushtaq et al., ECCV 2024",
     ),
-    "lump": Strategy("LUMP", RANDOM, composition="lump"),
-    "pnr": Strategy("PNR", None, ("pnr",), defaults=_WHOLE_CONTRAST),
+    "lump": Strategy(
+        "LUMP",
+        RANDOM,
+        composition="lump",
+        about="each new image is mixed with an old one, pixel by pixel",
+        source="Madaan et al., ICLR 2022",
+    ),
+    "pnr": Strategy(
+        "PNR",
+        None,
+        ("pnr",),
+        defaults=_WHOLE_CONTRAST,
+        about="embeddings from before the step are negatives too",
+        source="Cha et al., ICML 2024",
+    ),
     "osiris": Strategy(
         "Osiris",
         RANDOM,
         ("cross_task",),
         composition="share",
         defaults={**_WHOLE_CONTRAST, "share": {"old": 0.43}},  # 192 beside 256 new ones
+        about="a second head pushes new from old images, and keeps the old apart",
+        source="Zhang et al., CoLLAs 2024",
     ),
-    "cla": Strategy("CLA", RANDOM, ("alignment",), composition="share", defaults=_WHOLE_CONTRAST),
-    "der": Strategy("DER", RANDOM, ("der",), composition="share", defaults=_WHOLE_CONTRAST),
+    "cla": Strategy(
+        "CLA",
+        RANDOM,
+        ("alignment",),
+        composition="share",
+        defaults=_WHOLE_CONTRAST,
+        about="an aligner turns embeddings of old images into those of a slow average",
+        source="Cignoni et al., CoLLAs 2025",
+    ),
+    "der": Strategy(
+        "DER",
+        RANDOM,
+        ("der",),
+        composition="share",
+        defaults=_WHOLE_CONTRAST,
+        about="features of old images stay near those stored with them",
+        source="Buzzega et al., NeurIPS 2020; for self-supervision: Madaan et al., ICLR 2022",
+    ),
 }
 
 
@@ -103,6 +223,11 @@ def _advice(part: str, need: str) -> str:
         return "try composition=pooled"
     objectives = [name for name, row in OBJECTIVES.items() if need in row.gives]
     return f"set weights.{part}=0, or objective={objectives[0]}"
+
+
+def asks_clusters(selection: str, per_cluster: int, has_budget: bool) -> bool:
+    """Whether a selection must know the number of clusters: to know how many images to keep, or to look at them."""
+    return CLUSTERS in SELECTIONS[selection].needs if has_budget else per_cluster > 0
 
 
 def matters(setting: str, strategy: str, objective: str) -> bool:

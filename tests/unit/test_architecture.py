@@ -27,6 +27,7 @@ LAYERS = [
     ["composition"],
     ["objectives"],
     ["retention"],
+    ["weight_rules"],
     ["training"],
     ["evaluation"],
     ["report"],

@@ -8,6 +8,7 @@ from ccl.cli.doctor import doctor
 from ccl.cli.encode import encode
 from ccl.cli.export import export
 from ccl.cli.learn import learn
+from ccl.cli.methods import methods
 from ccl.cli.predict import predict
 from ccl.cli.probe import probe
 from ccl.cli.report import report
@@ -45,7 +46,7 @@ def _options(
     pass
 
 
-_RUNS = (demo, run, compare, reproduce, report)
+_RUNS = (demo, run, compare, reproduce, methods, report)
 _ENCODERS = (learn, status, rollback, pin, encode, probe, predict, search, export)
 _CHECKS = (verify, selftest, doctor)
 for command in (*_RUNS, *_ENCODERS, *_CHECKS):  # the order of `ccl --help`

@@ -1,11 +1,13 @@
 """`ccl compare`: a grid of runs, and the tables and the page over all of them."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from ccl.cli.options import DATA_ROOT, DOWNLOAD, JOBS, PRESET, SET_ALL, STRATEGIES, with_data
+from ccl.strategies import STRATEGIES as ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +22,9 @@ def compare(
     preset: str = PRESET,
     out: Path = typer.Option(..., "--out", "-o", help="The folder of the runs, the tables and the page."),
     strategies: str = STRATEGIES,
-    objectives: str | None = typer.Option(None, "--objectives", help="Of moco_v2, simclr, insdisc; else the preset's."),
+    objectives: str | None = typer.Option(
+        None, "--objectives", help="Which ones of `ccl methods`, joined by commas; or all. Else the preset's."
+    ),
     steps: str | None = typer.Option(None, "--steps", help="Numbers of steps T, such as 5,10; else the preset's."),
     seeds: str = typer.Option("0-2", "--seeds", help="Numbers and ranges, such as 0-4 or 0,2,7."),
     vary: list[str] = typer.Option([], "--vary", metavar="KEY=V1,V2", help="Further values to cross; repeatable."),
@@ -32,23 +36,31 @@ def compare(
     """Run strategies over seeds, several runs at once, and end with tables of mean and spread and a page to look at.
 
     The same command again resumes where it stopped, and a larger grid in the same folder adds what is missing. Several
-    such commands, also on several machines that share the disk, share the work. Exit code 1 if a run failed.
+    such commands, also on several machines that share the disk, share the work. Exit code 1 if a run failed. With
+    `all`, pairs of strategy and objective that don't go together are left out, and named.
 
     Example: ccl compare cifar100-mini --data-root DATA --steps 5,10 --seeds 0-4 --out runs/table1
     """
-    from ccl.cli.value_lists import assignment_lists, names, numbers
+    from ccl.catalogue import OBJECTIVES
+    from ccl.cli.pairs import pairs_left_out
+    from ccl.cli.value_lists import assignment_lists, named, numbers
     from ccl.loading import load_settings
 
     assignments = with_data(assignments, data_root, download)
-    chosen, columns, varied = names(strategies, "--strategies"), numbers(seeds, "--seeds"), assignment_lists(vary)
-    for name in chosen:  # a typo is reported at once; the cells are made after torch, which takes seconds
-        load_settings(preset, [*assignments, f"strategy={name}"])
+    chosen, learned = named(strategies, "--strategies", ROWS), named(objectives, "--objectives", OBJECTIVES)
+    columns, varied = numbers(seeds, "--seeds"), assignment_lists(vary)
+    left_out: Collection[tuple[str, str]] = ()
+    if "all" in (strategies, objectives):
+        left_out = pairs_left_out(preset, assignments, chosen, learned)
+    else:  # a typo is reported at once; the cells are made after torch, which takes seconds
+        for name in chosen:
+            load_settings(preset, [*assignments, f"strategy={name}"])
 
     from rich.console import Console
 
     from ccl.runs.grid_cells import Grid, make_cells
 
-    grid = Grid(preset, chosen, columns, names(objectives, "--objectives"), numbers(steps, "--steps"), varied)
+    grid = Grid(preset, chosen, columns, learned, numbers(steps, "--steps"), varied, left_out)
     cells = make_cells(grid, assignments)
     if not run_and_report(cells, out, f"ccl compare {Path(preset).stem}", Console(), jobs):
         raise typer.Exit(1)

@@ -8,7 +8,9 @@ PRESET: Any = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or 
 SET: Any = typer.Option([], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable.")
 SET_ALL: Any = typer.Option([], "--set", "-s", metavar="KEY=VALUE", help="Change one setting of all runs; repeatable.")
 STRATEGIES: Any = typer.Option(
-    "finetuning,simple_rehearsal,ccl,upper_bound", "--strategies", help="Which ones, joined by commas."
+    "finetuning,simple_rehearsal,ccl,upper_bound",
+    "--strategies",
+    help="Which ones of `ccl methods`, joined by commas; or all.",
 )
 JOBS: Any = typer.Option(
     None, "--jobs", "-j", min=1, help="Runs at once; else one per core. On a GPU, as many as fit into its memory."

@@ -1,7 +1,7 @@
 """Several values in one word of the command line: names, numbers with ranges, and the values of a setting."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ccl.errors import UserError
 
@@ -16,6 +16,11 @@ def names(text: str | None, option: str) -> list[str]:
     if not found:
         raise UserError(f"{option} takes names joined by commas; got {text!r}")
     return list(dict.fromkeys(found))
+
+
+def named(text: str | None, option: str, known: Iterable[str]) -> list[str]:
+    """As `names`, or "all" for all that are known."""
+    return list(known) if text == "all" else names(text, option)
 
 
 def numbers(text: str | None, option: str) -> list[int]:

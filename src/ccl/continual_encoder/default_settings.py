@@ -7,7 +7,7 @@ value can be overridden. They are chosen once, at the first drop, and hold for a
 from collections.abc import Mapping
 from typing import Any
 
-from ccl.catalogue import OBJECTIVES, RETENTION
+from ccl.catalogue import OBJECTIVES, RETENTION, WEIGHT_RULES
 from ccl.errors import UserError
 from ccl.loading import validated
 from ccl.settings import Settings, differences, merged
@@ -16,8 +16,8 @@ FEWEST_IMAGES = 16  # of a drop: fewer have no contrast to learn from
 _SMALL, _MEDIUM = 48, 128  # longest shorter side, in pixels, of small and of medium images
 
 # What an encoder folder must keep as long as it lives: the shape of its network and parts, and how it sees an image.
-_PARTS = tuple(f"{name}." for name in (*OBJECTIVES, *RETENTION))
-_FIXED = ("strategy", "objective", "retention", "seed", "encoder.", "data.resize", *_PARTS)
+_PARTS = tuple(f"{name}." for name in (*OBJECTIVES, *RETENTION, *WEIGHT_RULES))
+_FIXED = ("strategy", "objective", "retention", "weight_rule", "seed", "encoder.", "data.resize", *_PARTS)
 _FIXED_VIEWS = ("views.recipe", "views.size")
 
 

@@ -16,7 +16,7 @@ from ccl.data import ImageSource, squared
 from ccl.encoders import Encoder
 from ccl.encoders.reading import extract
 from ccl.errors import UserError
-from ccl.runs.build import build_device, build_encoder, build_viewer
+from ccl.runs.build import build_device, build_encoder, build_learner, build_viewer
 from ccl.runs.run_checkpoint import by_part
 from ccl.settings import EncoderSettings, Settings
 from ccl.training.checkpoint import Checkpoint
@@ -124,11 +124,16 @@ def frozen(state: Path, version: int | None = None) -> FrozenEncoder:
 def thawed(settings: Settings, checkpoint: Checkpoint) -> FrozenEncoder:
     """The encoder that a version holds."""
     device = build_device(settings)
-    encoder = build_encoder(settings, device)
     tensors = by_part(checkpoint.tensors)["learner"]
-    encoder.load_state_dict(
-        {name.removeprefix(_STUDENT): value for name, value in tensors.items() if name.startswith(_STUDENT)}
-    )
+    if settings.method.weight_rule:  # what is used may be another network than the student: the rule knows
+        learner = build_learner(settings, device)
+        learner.load_state_dict(tensors)
+        encoder = learner.product
+    else:
+        encoder = build_encoder(settings, device)
+        encoder.load_state_dict(
+            {name.removeprefix(_STUDENT): value for name, value in tensors.items() if name.startswith(_STUDENT)}
+        )
     encoder.eval()
     viewer = build_viewer(settings, device)
     return FrozenEncoder(encoder, viewer, settings.encoder, checkpoint.number, settings.data.resize, checkpoint.about)

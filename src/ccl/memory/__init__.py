@@ -6,7 +6,7 @@ from ccl.memory.feature_queue import FeatureQueue
 from ccl.memory.herding import herding
 from ccl.memory.instance_bank import InstanceBank
 from ccl.memory.k_center import k_center
-from ccl.memory.least_redundant import least_redundant
+from ccl.memory.minred import minred
 from ccl.memory.principal_components import principal_components
 from ccl.memory.rehearsal import RehearsalMemory
 from ccl.memory.selection import group, lowest_scores, lowest_view_variance, random_draw, reservoir, view_variance
@@ -20,9 +20,9 @@ __all__ = [
     "group",
     "herding",
     "k_center",
-    "least_redundant",
     "lowest_scores",
     "lowest_view_variance",
+    "minred",
     "principal_components",
     "random_draw",
     "reservoir",

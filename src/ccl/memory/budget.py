@@ -63,6 +63,11 @@ def in_turns(scores: Tensor, clusters: Tensor, ids: Tensor, *context: int | str)
     return order[torch.argsort(turns[order], stable=True)]
 
 
+def lowest_in_turns(scores: Tensor, clusters: Tensor, ids: Tensor, count: int, seed: int, step: int) -> Tensor:
+    """The first `count` of `in_turns`."""
+    return in_turns(scores, clusters, ids, seed, step)[:count]
+
+
 def within(sizes: Iterable[int], share: int) -> list[int]:
     """Which of these, in order, fit in a share: up to the first for which too little is left.
 

@@ -8,18 +8,20 @@ from ccl.memory.selection import rounded
 
 
 def herding(embeddings: Tensor, count: int, clusters: Tensor | None = None) -> Tensor:
-    """Positions, ascending, of images that each time bring the mean of the kept ones nearest to the mean of all.
+    """Positions in the order of choice: each time the image that brings the mean of the kept nearest to that of all.
 
-    iCaRL: algorithm 4 (arXiv 1611.07725). Rows are (N, D). With `clusters` (N,) each cluster has an equal share of the
-    count, and its own mean. Ties go to the earlier image.
+    iCaRL: algorithm 4 (arXiv 1611.07725). Rows are (N, D). With `clusters` (N,) each cluster has its own mean, and they
+    take turns, so that each has an equal share of the count. Ties go to the earlier image.
     """
     if clusters is None:
         clusters = torch.zeros(len(embeddings), dtype=torch.long)
     members = [torch.nonzero(clusters == cluster).flatten() for cluster in torch.unique(clusters)]
-    taken = torch.zeros(len(embeddings), dtype=torch.bool)
-    for here, share in zip(members, shares(count, [len(here) for here in members]), strict=True):
-        taken[here[_herd(embeddings[here].double().cpu(), share)]] = True
-    return torch.nonzero(taken).flatten()
+    chosen = [
+        here[_herd(embeddings[here].double().cpu(), share)]
+        for here, share in zip(members, shares(count, [len(here) for here in members]), strict=True)
+    ]
+    turns = torch.cat([torch.zeros(0, dtype=torch.long), *(torch.arange(len(part)) for part in chosen)])
+    return torch.cat([torch.zeros(0, dtype=torch.long), *chosen])[torch.argsort(turns, stable=True)]
 
 
 def _herd(rows: Tensor, count: int) -> Tensor:

@@ -7,7 +7,7 @@ from ccl.memory.selection import rounded
 
 
 def k_center(embeddings: Tensor, count: int) -> Tensor:
-    """Positions, ascending: the row nearest to the mean, then each time the row farthest from all that are kept.
+    """Positions in the order of choice: the row nearest to the mean, then each time that farthest from all kept.
 
     Gonzalez 1985: of rows (N, D), the largest distance to the nearest kept one is at most twice the least possible.
     Ties go to the earlier image.
@@ -28,4 +28,4 @@ def k_center(embeddings: Tensor, count: int) -> Tensor:
         position = nearest.argmax()
         nearest = torch.minimum(nearest, squared_distance(rows[position]))
         kept.append(position)
-    return torch.stack(kept).sort().values
+    return torch.stack(kept)

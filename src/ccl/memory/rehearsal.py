@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ccl.data.sources import EncodedSource, ImageSource
-from ccl.memory.budget import Budget, shares, survivors
+from ccl.memory.budget import Budget, shares, survivors, within
 
 _VECTORS = "vectors."  # before a kind, in the state
 
@@ -21,7 +21,7 @@ class RehearsalMemory:
         self.ids = torch.zeros(0, dtype=torch.long)  # (M,)
         self.steps = torch.zeros(0, dtype=torch.long)  # (M,): the step an image came from, counted from 0
         self.clusters = torch.zeros(0, dtype=torch.long)  # (M,)
-        self.scores = torch.zeros(0)  # (M,): the view variance, or nan where the draw was random
+        self.scores = torch.zeros(0)  # (M,), the lowest stays longest: view variance, place of choice, nan at random
         # (M, D) by kind: what the encoder made of each image when it was kept; a row of nan where nobody asked then
         self.vectors: dict[str, Tensor] = {}
 
@@ -76,6 +76,10 @@ class RehearsalMemory:
         """Cut every step to its share of the budget."""
         about = (self.steps, self.clusters, self.scores, self.ids)
         self.keep(survivors(budget.limit, self._sizes(budget), *about, *context))
+
+    def cut(self, budget: Budget, order: Tensor) -> None:
+        """Keep as many images from the front of an order (M,) as the budget holds, whatever step they are of."""
+        self.keep(order[within(self._sizes(budget)[order].tolist(), budget.limit)].sort().values)
 
     def _sizes(self, budget: Budget) -> Tensor:
         return torch.tensor([budget.size(file) for file in self.files], dtype=torch.long)  # (M,)

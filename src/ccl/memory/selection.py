@@ -1,6 +1,7 @@
 """Which images of a finished step are kept: a random draw, a reservoir, or K-Means and the lowest variance over views.
 
-Formulas only: embeddings in, positions out. Embedding the images is the learner's.
+Formulas only: embeddings in, positions out. Embedding the images is the learner's. A selection of the catalogue gives
+at most `count` positions in the order of choice, so that whoever has room for fewer takes the first of them.
 """
 
 import numpy as np
@@ -75,14 +76,19 @@ def random_draw(num_images: int, count: int, *context: int | str, replacement: b
     return torch.randperm(num_images, generator=draw)[:count].sort().values
 
 
-def reservoir(ids: Tensor, count: int, *context: int | str) -> Tensor:
-    """Sorted positions of `count` images (all, if there are fewer): all ever seen are equally likely to be held.
+def random_order(ids: Tensor, count: int, seed: int, step: int) -> Tensor:
+    """Positions of `count` images (all, if there are fewer) in a random order that depends on their ids only."""
+    return permutation(ids, seed, step)[:count]
 
-    Give it the distinct ids of the images held and of those that arrive, and the same context at every step. An image's
-    rank is a hash of its id and the context. The lowest ranks among those held and those new are the lowest of the
+
+def reservoir(ids: Tensor, count: int, seed: int) -> Tensor:
+    """Positions of `count` images (all, if there are fewer): all ever seen are equally likely to be held.
+
+    Give it the distinct ids of the images held and of those that arrive, and the same seed at every step. An image's
+    rank is a hash of its id and the seed. The lowest ranks among those held and those new are the lowest of the
     whole stream: no counter is needed, and it does not matter how the stream was cut into steps.
     """
-    return permutation(ids, *context, "reservoir")[:count].sort().values
+    return permutation(ids, seed, "reservoir")[:count]
 
 
 def rounded(values: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from ccl.report.drawing import to_svg
 from ccl.report.embedding_maps import embedding_maps
 from ccl.report.interval_plots import dots, forest
 from ccl.report.provenance import facts_by_arm
+from ccl.report.ranking import ranking
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, records_of
 from ccl.report.summary import costs, every_run, make_tables
@@ -22,6 +23,7 @@ from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
 from ccl.report.templates import render
 from ccl.report.thumbnails import MOST_IMAGES, gallery
+from ccl.strategies import STRATEGIES, VIEW_VARIANCE
 
 # Sections in their order, and what they are called.
 HEADINGS = {
@@ -62,9 +64,10 @@ def write_outcome(
     markdown = "\n".join([f"# {title}\n", *(to_markdown(table) for table in tables)])
     texts = {f"{name}.md": markdown, f"{name}.tex": "\n".join(map(to_latex, tables))}
     texts[f"{name}-runs.csv"] = to_csv(every_run(records))
-    own = tables if published is None else tables[:-1]
-    for table, kind in zip(own, ("summary", "differences"), strict=False):
+    arms = make_arms(records)
+    for table, kind in zip(make_tables(arms), ("summary", "differences"), strict=False):
         texts[f"{name}-{kind}.csv"] = to_csv(table)
+    texts[f"{name}-ranking.csv"] = to_csv(ranking(arms))
     for file, content in texts.items():
         write_file(folder / file, content)
     return tables
@@ -73,7 +76,9 @@ def write_outcome(
 def write_page(records: Sequence[RunRecord], path: Path, title: str, published: Table | None = None) -> list[Table]:
     """Write the page of runs; a reader never sees half of it. Returns its tables, the published one last."""
     arms = make_arms(records)
-    tables = [*make_tables(arms), *([] if published is None else [published])]
+    ranked = ranking(arms)
+    tables = [*make_tables(arms), *([ranked] if len(ranked.rows) > 1 else [])]
+    tables += [] if published is None else [published]
     maps, seed = _maps(arms)
     facts, of_arms = facts_by_arm(arms)
     content: dict[str, Any] = {
@@ -143,9 +148,17 @@ def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
     most = max(2, min(MOST_IMAGES, _MOST_IMAGES_OF_ALL // len(arms)))
     found: list[dict[str, Any]] = []
     for arm in arms:
-        every = ({"name": _run_name(arm, one), "groups": gallery(one.folder, most)} for one in arm.records)
+        every = (
+            {"name": _run_name(arm, one), "groups": gallery(one.folder, most, _is_variance(one))} for one in arm.records
+        )
         found += islice((memory for memory in every if memory["groups"]), 1)
     return found
+
+
+def _is_variance(record: RunRecord) -> bool:
+    """Whether its kept images have the variance over views as their score."""
+    own = STRATEGIES.get(record.settings.strategy)
+    return (record.settings.memory.selection or (own and own.selection) or VIEW_VARIANCE) == VIEW_VARIANCE
 
 
 def _maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:

@@ -89,7 +89,7 @@ def comparisons(arms: Sequence[Arm]) -> list[Comparison]:
         (arm, baseline)
         for strategy in BASELINES
         for arm in arms
-        for baseline in _partners(arm, arms, strategy)
+        for baseline in partners(arm, arms, strategy)
         if (arm.strategy, strategy) not in _UNTESTED
     ]
     paired = [(pair, _over_equal_seeds(paired_difference, pair)) for pair in pairs]
@@ -177,7 +177,7 @@ def _seeds(arm: Arm) -> str:
     return f"{seeds[0]}–{seeds[-1]}" if is_range else ", ".join(map(str, seeds))
 
 
-def _partners(arm: Arm, arms: Sequence[Arm], strategy: str) -> list[Arm]:
+def partners(arm: Arm, arms: Sequence[Arm], strategy: str) -> list[Arm]:
     """The arms of another strategy that this one is measured against: same objective, same steps where they matter.
 
     What is learned all at once has no steps, so it has a partner for each number of them; other arms have one.
@@ -200,7 +200,7 @@ def _over_equal_seeds(compute: Callable[..., Found], arms: Sequence[Arm]) -> Fou
 
 
 def _share(arm: Arm, baseline: Arm, arms: Sequence[Arm]) -> Share | None:
-    tops = _partners(arm, arms, "upper_bound")
+    tops = partners(arm, arms, "upper_bound")
     if baseline.strategy != "finetuning" or not tops or arm.is_all_at_once:
         return None
     share = _over_equal_seeds(gap_share, [baseline, arm, tops[0]])

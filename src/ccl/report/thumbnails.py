@@ -60,8 +60,11 @@ def _reduction(longest: int, side: int) -> int:
     return next((divisor for divisor in (8, 4, 2) if longest >= 2 * divisor * side), 1)
 
 
-def gallery(folder: Path, most: int = MOST_IMAGES) -> list[tuple[str, list[KeptImage]]]:
-    """Groups of a run's kept images with their titles: those of lowest and highest variance, or drawn at random."""
+def gallery(folder: Path, most: int = MOST_IMAGES, is_variance: bool = True) -> list[tuple[str, list[KeptImage]]]:
+    """Groups of a run's kept images with their titles: those of lowest and highest score, or drawn at random.
+
+    A score is a variance over views, or else the place in which an image was chosen.
+    """
     memory = folder / MEMORY
     rows = _index(memory)
     scored = sorted((row for row in rows if not math.isnan(row[3])), key=lambda row: row[3])
@@ -71,8 +74,10 @@ def gallery(folder: Path, most: int = MOST_IMAGES) -> list[tuple[str, list[KeptI
     else:
         half = min(most // 2, math.ceil(len(scored) / 2))
         lowest, highest = scored[:half], scored[half:][-half:]
-        groups = [(f"Lowest variance ({len(rows)} kept)", lowest), ("Highest variance among the kept", highest)]
-    shown = [(title, [image for row in group if (image := _embedded(memory, *row))]) for title, group in groups]
+        first, last = ("Lowest variance", "Highest variance") if is_variance else ("Chosen first", "Chosen last")
+        groups = [(f"{first} ({len(rows)} kept)", lowest), (f"{last} among the kept", highest)]
+    name = "variance" if is_variance else "place"
+    shown = [(title, [image for row in group if (image := _embedded(memory, name, *row))]) for title, group in groups]
     return [(title, images) for title, images in shown if images]
 
 
@@ -91,7 +96,7 @@ def _index(memory: Path) -> list[tuple[str, str, str, float]]:
     return rows
 
 
-def _embedded(memory: Path, name: str, step: str, cluster: str, score: float) -> KeptImage | None:
+def _embedded(memory: Path, what: str, name: str, step: str, cluster: str, score: float) -> KeptImage | None:
     """The image in the page itself; None for what is not an image of the memory's folder."""
     if Path(name).name != name:
         return None
@@ -103,5 +108,5 @@ def _embedded(memory: Path, name: str, step: str, cluster: str, score: float) ->
         return None
     facts = [f"step {step}"]
     facts += [] if cluster == "-1" else [f"cluster {cluster}"]  # a random draw has no clusters
-    facts += [] if math.isnan(score) else [f"variance {score:.2g}"]
+    facts += [] if math.isnan(score) else [f"{what} {score:.2g}"]
     return shown, tuple(facts)

@@ -199,6 +199,7 @@ def build_plan(settings: Settings) -> Plan:
         batch_multiple=settings.encoder.batch_norm_groups,
         seed=settings.seed,
         optimizer=settings.optimizer.name,
+        statistics=settings.encoder.statistics,
         **options,
     )
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
+from ccl.catalogue import EMBEDDINGS, SELECTIONS, VIEWS
 from ccl.encoders import Encoder
 from ccl.evaluation import NUM_HEALTH_IMAGES
 from ccl.runs.build import (
@@ -24,7 +26,6 @@ from ccl.runs.build import (
 )
 from ccl.runs.stream_builder import cut
 from ccl.settings import Settings
-from ccl.strategies import VIEW_VARIANCE
 from ccl.training import Learner, Progress, update
 from ccl.views import ViewBatch
 
@@ -45,7 +46,7 @@ class Cost:
     operations: float  # of training: multiplications and additions of the networks
     operations_per_image: float  # of an image of the present, in training
     forward_operations: float  # of one image through the encoder
-    num_read: int  # images read by the frozen encoder, in selections and probes
+    num_read: int  # images read by the frozen encoder, in selections, probes and estimates of statistics
     parameters: int  # of the encoder
     network_bytes: int  # student, copies, gradients, momentum, queues
     activation_bytes: int  # of one batch in training
@@ -104,7 +105,8 @@ def estimate(settings: Settings, step_sizes: Sequence[int], num_classes: Sequenc
         operations=new * counted.of_new + old * counted.of_old,
         operations_per_image=counted.of_new,
         forward_operations=counted.forward,
-        num_read=_num_read(settings, sum(step_sizes), num_tested, len(sizes)),
+        num_read=_num_read(settings, sum(step_sizes), num_tested, len(sizes))
+        + _num_read_for_statistics(settings, sizes, in_memory, counted.num_norms),
         parameters=counted.parameters,
         network_bytes=state_bytes + counted.trained_bytes + counted.optimizer_bytes,
         activation_bytes=counted.activation_bytes * settings.batch_size,
@@ -126,6 +128,7 @@ class _Counted:
     trained_bytes: int  # of all parameters that learn, and so of their gradients
     optimizer_bytes: int
     activation_bytes: int  # of one image in training
+    num_norms: int  # batch norms of the encoder
 
 
 @functools.lru_cache(maxsize=256)
@@ -176,6 +179,7 @@ def _count(values: str) -> _Counted:
         optimizer_bytes=_bytes_of(state),
         activation_bytes=activations * learner.num_student_views,
         bytes_per_image=bytes_per_image,
+        num_norms=sum(isinstance(part, _BatchNorm) for part in learner.encoder.modules()),
     )
 
 
@@ -215,10 +219,22 @@ def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals
     probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after] if num_tested else 0
     read = probes * (num_images + num_tested + min(num_tested, NUM_HEALTH_IMAGES))
     selection = build_selection(settings)
-    if selection is not None and selection.asks_clusters:
-        read += num_images * (settings.memory.clusters == "estimate" or selection.method == VIEW_VARIANCE)
-        read += num_images * (selection.num_views if selection.method == VIEW_VARIANCE else 0)
+    if selection is not None and (selection.budget is not None or selection.per_cluster > 0):
+        needs = SELECTIONS[selection.method].needs
+        is_counted = settings.memory.clusters == "estimate" and selection.asks_clusters
+        read += num_images * (is_counted or EMBEDDINGS in needs)
+        read += num_images * (selection.num_views if VIEWS in needs else 0)
     return read
+
+
+def _num_read_for_statistics(settings: Settings, sizes: Sequence[int], in_memory: Sequence[int], num_norms: int) -> int:
+    """Images that pass the encoder to estimate its statistics anew: once for each layer, on average half-way."""
+    read = 0
+    if settings.method.weight_rule:
+        read += sum(sizes) + sum(in_memory[: len(sizes)])
+    if settings.encoder.statistics == "remembered":
+        read += sum(kept or size for size, kept in zip(sizes, in_memory[1:], strict=True))
+    return read * num_norms // 2
 
 
 def _one_forward(encoder: Encoder, size: int) -> tuple[float, int]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from operator import attrgetter
@@ -27,6 +27,7 @@ class Grid:
     objectives: Sequence[str] = ()
     steps: Sequence[int] = ()
     vary: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    left_out: Collection[tuple[str, str]] = ()  # pairs of strategy and objective that don't go together
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ def make_cells(grid: Grid, assignments: Sequence[str] = ()) -> list[Cell]:
     objectives = grid.objectives or [own.objective]
     for seed, num_steps, objective, name in product(grid.seeds, cuts, objectives, grid.strategies):
         strategy = STRATEGIES[name]
+        if (name, objective) in grid.left_out:
+            continue
         if strategy.all_at_once and num_steps != cuts[0]:
             continue  # it learns the same whichever way the stream is cut
         fixed = [f"strategy={name}", f"objective={objective}", f"seed={seed}"]

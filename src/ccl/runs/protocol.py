@@ -57,6 +57,7 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
         "all_at_once": settings.method.all_at_once,
         "backbone": settings.encoder.backbone,
         "stem": settings.encoder.stem,
+        "statistics": settings.encoder.statistics,
         "views": settings.views.recipe,
         "probe": "linear, frozen features, after training (offline); see 'protocol' of each probe row",
         "seed": settings.seed,

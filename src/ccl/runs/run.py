@@ -23,7 +23,7 @@ from ccl.runs.build import (
 from ccl.runs.folder_lock import locked
 from ccl.runs.probing import Prober
 from ccl.runs.protocol import protocol, worth_knowing
-from ccl.runs.run_outputs import keep
+from ccl.runs.run_outputs import keep, stored
 from ccl.runs.session import Session
 from ccl.settings import Settings
 from ccl.training import Observer, Progress, learn_stream
@@ -86,4 +86,5 @@ def _learn(settings: Settings, stream: Stream, device: torch.device, session: Se
         save=session.save,
     )
     keep(learner, stream, viewer, session.log.folder)
+    session.log.row("stored", **stored(learner))
     viewer.close()

@@ -1,6 +1,6 @@
 """After a step: choose the images of D_t that the rehearsal memory keeps. Paper: §Rehearsal, the sampling strategy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Literal
 
@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from ccl import ranks
+from ccl.catalogue import CLUSTERS, EMBEDDINGS, ONE_POOL, SELECTIONS, VIEWS
 from ccl.data import ImageSource
 from ccl.encoders import Encoder
 from ccl.encoders.reading import evaluating, extract
-from ccl.memory.budget import Budget, in_turns, within
+from ccl.memory.budget import Budget, within
 from ccl.memory.cluster_count import estimate_num_clusters
 from ccl.memory.selection import distance_to_mean, group, lowest_scores, random_draw, view_variance
+from ccl.strategies import RANDOM, VIEW_VARIANCE, asks_clusters
 from ccl.training.learner import Learner
 from ccl.views import Viewer
 
@@ -24,7 +26,7 @@ SELECTION_EPOCH = -1  # the views of a selection are those of no epoch
 class Selection:
     """How many images of a step are kept, and which."""
 
-    method: Literal["random", "view_variance"]
+    method: str  # a row of the catalogue's selections
     per_cluster: int
     num_views: int = 6
     include_plain: bool = False
@@ -37,8 +39,8 @@ class Selection:
 
     @property
     def asks_clusters(self) -> bool:
-        """Whether it must know the number of clusters: not if nothing is kept, or a budget is filled at random."""
-        return self.per_cluster > 0 if self.budget is None else self.method != "random"
+        """Whether it must know the number of clusters: not if nothing is kept, or a budget is filled without them."""
+        return asks_clusters(self.method, self.per_cluster, self.budget is not None)
 
 
 @dataclass(frozen=True)
@@ -58,32 +60,36 @@ def remember(
 
     The number of clusters is estimated where it is None. The answer is None if nothing is to be kept of any step.
     """
-    memory, budget = learner.memory, selection.budget
+    memory, budget, row = learner.memory, selection.budget, SELECTIONS[selection.method]
     if budget is None and selection.per_cluster == 0:
         return None
-    is_random = selection.method == "random"
     is_estimated = selection.asks_clusters and num_clusters is None
-    plain = torch.zeros(0)
-    if is_estimated or not is_random:
-        plain = extract(learner.product, source, viewer, selection.batch_size, "embeddings")  # (N, D)
+    embeddings = torch.zeros(0)
+    if is_estimated or EMBEDDINGS in row.needs:
+        embeddings = extract(learner.product, source, viewer, selection.batch_size, "embeddings")  # (N, D)
     number = num_clusters if selection.asks_clusters and num_clusters else 0
-    # K-Means on one rank: another processor may round otherwise, and all must remember the same images.
+    # On one rank: another processor may round otherwise, and all must remember the same images.
     if is_estimated:
-        number = ranks.from_first(partial(estimate_num_clusters, plain, selection.seed, step))
-    if is_random:
-        clusters, scores = torch.full((len(source),), -1), torch.full((len(source),), float("nan"))
+        number = ranks.from_first(partial(estimate_num_clusters, embeddings, selection.seed, step))
+    clusters, scores = torch.full((len(source),), -1), torch.full((len(source),), float("nan"))
+    if CLUSTERS in row.needs:
+        clusters = ranks.from_first(partial(group, embeddings, number, selection.seed, step))  # (N,)
+    if VIEWS in row.needs:
+        scores = _scores(learner.product, source, viewer, step, embeddings, selection)  # (N,)
+    images = _Candidates(source.ids, embeddings, clusters, scores, selection.seed, step)
+    if budget is None:
+        chosen = _of_clusters(images, number, selection)
     else:
-        clusters = ranks.from_first(partial(group, plain, number, selection.seed, step))  # (N,)
-        scores = _scores(learner.product, source, viewer, step, plain, selection)  # (N,)
-    if budget is not None:
-        kept = _within_budget(budget, memory.room(budget), source, clusters, scores, selection.seed, step)
-    elif is_random:
-        count = selection.per_cluster * number
-        kept = random_draw(len(source), count, selection.seed, step, replacement=selection.replacement)
-    else:
-        kept = lowest_scores(scores, clusters, selection.per_cluster, selection.top_up)
+        room = budget.limit if ONE_POOL in row.gives else memory.room(budget)
+        chosen = _within_budget(budget, room, source, images, selection.method)
+    if EMBEDDINGS in row.needs and VIEWS not in row.needs:
+        scores[chosen] = torch.arange(float(len(chosen)))  # without scores, what was chosen first stays longest
+    kept = chosen.sort().values
     memory.add(source, kept, step, clusters[kept], scores[kept], _vectors(learner, source, kept, viewer, selection))
-    if budget is not None:
+    if budget is not None and ONE_POOL in row.gives:
+        held = _Candidates(memory.ids, embeddings, memory.clusters, memory.scores, selection.seed, step)
+        memory.cut(budget, held.in_order(selection.method, len(memory)))
+    elif budget is not None:
         memory.trim(budget, selection.seed)
     return Remembered(number, is_estimated, int((memory.steps == step).sum()), len(memory))
 
@@ -99,13 +105,39 @@ def _vectors(
     }
 
 
-def _within_budget(
-    budget: Budget, room: int, source: ImageSource, clusters: Tensor, scores: Tensor, *context: int
-) -> Tensor:
-    """Positions, ascending, of those that find room; no more images are encoded to be measured than it takes."""
-    order = in_turns(scores, clusters, source.ids, *context)
+@dataclass(frozen=True)
+class _Candidates:
+    """Images to choose from, and what is known of them; a selection takes of these what it asks for by name."""
+
+    ids: Tensor  # (N,)
+    embeddings: Tensor  # (N, D), or empty
+    clusters: Tensor  # (N,), or -1
+    scores: Tensor  # (N,), or nan
+    seed: int
+    step: int
+
+    def in_order(self, method: str, count: int) -> Tensor:
+        """At most `count` positions in the order of choice."""
+        offered = {field.name: getattr(self, field.name) for field in fields(self)}
+        order: Tensor = ranks.from_first(partial(SELECTIONS[method].make, {**offered, "count": count}))
+        return order
+
+
+def _of_clusters(images: _Candidates, number: int, selection: Selection) -> Tensor:
+    """Positions of `per_cluster` images for each cluster; the paper's two selections have options of their own."""
+    if selection.method == RANDOM:
+        count = selection.per_cluster * number
+        return random_draw(len(images.ids), count, images.seed, images.step, replacement=selection.replacement)
+    if selection.method == VIEW_VARIANCE:
+        return lowest_scores(images.scores, images.clusters, selection.per_cluster, selection.top_up)
+    return images.in_order(selection.method, selection.per_cluster * number)
+
+
+def _within_budget(budget: Budget, room: int, source: ImageSource, images: _Candidates, method: str) -> Tensor:
+    """Positions, in the order of choice, of those that find room; no more images are encoded than must be measured."""
+    order = images.in_order(method, min(room, len(source)) if budget.unit == "images" else len(source))
     sizes = (budget.size(source.encoded(position)) for position in order.tolist())
-    return order[within(sizes, room)].sort().values
+    return order[within(sizes, room)]
 
 
 def _scores(

@@ -56,8 +56,16 @@ class Learner(nn.Module):
     @property
     def product(self) -> Encoder:
         """What is selected with, probed and exported: the student, or what a weight rule makes of it."""
-        rules = [part for part in self.parts.values() if isinstance(part, WeightRule)]
-        return rules[0].product(self.encoder) if rules else self.encoder
+        return self._rules[0].product(self.encoder) if self._rules else self.encoder
+
+    @property
+    def moves_weights(self) -> bool:
+        """Whether a weight rule leaves other weights at the end of this step than were trained in it."""
+        return any(rule.moves_weights for rule in self._rules)
+
+    @property
+    def _rules(self) -> list[WeightRule]:
+        return [part for part in self.parts.values() if isinstance(part, WeightRule)]
 
     def trained_parameters(self) -> dict[str, nn.Parameter]:
         """All that an optimizer moves: of the encoder first, then of the parts that own some."""

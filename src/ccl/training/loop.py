@@ -7,6 +7,7 @@ import torch
 
 from ccl import ranks
 from ccl.data import ImageSource, chain
+from ccl.encoders.statistics import reestimate
 from ccl.training.exemplars import Selection, remember
 from ccl.training.learner import Learner
 from ccl.training.observer import Observer
@@ -79,6 +80,8 @@ def learn_step(
             at.epoch, at.batch = epoch + 1, 0
             save(at, "epoch")
         learner.end_step()
+        if learner.moves_weights:
+            reestimate(learner.product, images, viewer, plan.batch_size)
         at.phase = "remember"
         save(at, "phase")
     if at.phase == "remember":
@@ -86,6 +89,11 @@ def learn_step(
             kept = remember(learner, new, viewer, at.step, num_clusters, selection)  # S ← S ∪ Sample(D_t)
             if kept is not None:
                 observer.remembered(at.step, kept)
+        if plan.statistics == "remembered":
+            # The memory alone where there is one: it holds a share of D_t too, and D_t beside it would outweigh all
+            # earlier steps.
+            remembered = learner.memory.source_like(new) if len(learner.memory) else new
+            reestimate(learner.product, remembered, viewer, plan.batch_size)
         at.phase = "probe"
         save(at, "phase")
 

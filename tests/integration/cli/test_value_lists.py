@@ -2,7 +2,7 @@
 
 import pytest
 
-from ccl.cli.value_lists import assignment_list, assignment_lists, names, numbers
+from ccl.cli.value_lists import assignment_list, assignment_lists, named, names, numbers
 from ccl.errors import UserError
 
 
@@ -47,3 +47,8 @@ def test_assignment_lists() -> None:
 def test_no_assignment_list(text: str) -> None:
     with pytest.raises(UserError, match="--vary takes a setting and its values"):
         assignment_list(text)
+
+
+def test_all_is_all_that_are_known() -> None:
+    assert named("all", "--strategies", {"a": 1, "b": 2}) == ["a", "b"]
+    assert named("b, x", "--strategies", {"a": 1, "b": 2}) == ["b", "x"]

@@ -95,3 +95,10 @@ def test_a_run_without_memory_has_no_gallery(keep_images: Keep, tmp_path: Path) 
     assert len(images_of(tmp_path)) == 1
     (tmp_path / "memory/index.csv").write_bytes(b"\xff\xfe\x00")
     assert gallery(tmp_path) == []
+
+
+def test_places_of_choice_are_not_called_a_variance(keep_images: Keep, tmp_path: Path) -> None:
+    keep_images(tmp_path, [2.0, 0.0, 1.0, 3.0])
+    (first, images), (last, _) = gallery(tmp_path, is_variance=False)
+    assert (first, last) == ("Chosen first (4 kept)", "Chosen last among the kept")
+    assert [facts[-1] for _, facts in images] == ["place 0", "place 1"]

@@ -123,3 +123,16 @@ def test_the_words() -> None:
         "2.0 hours",
         "10.0 days",
     ]
+
+
+def test_statistics_take_half_a_pass_for_each_batch_norm() -> None:
+    def read(*changes: str) -> int:
+        settings = load_settings("cifar100", ["epochs=1", *changes])
+        return estimate(settings, [1000, 1000], [20, 20], 0).num_read
+
+    # ResNet-18 has 20; 400 images are remembered of each step
+    assert read("strategy=finetuning") == 0
+    assert read("strategy=weight_merging") == 10 * 2000
+    assert read("strategy=merged_rehearsal") == 10 * (2000 + 400)
+    assert read("strategy=finetuning", "encoder.statistics=remembered") == 10 * 2000
+    assert read("strategy=simple_rehearsal", "encoder.statistics=remembered") == 10 * (400 + 800)

@@ -7,13 +7,18 @@ import torch
 from rich.console import Console
 from tiny import learn, tiny_settings
 
+from ccl import memory as memory_module
+from ccl.data import ImageSource, chain
 from ccl.encoders.reading import extract
-from ccl.memory import estimate_num_clusters
+from ccl.errors import UserError
+from ccl.memory import estimate_num_clusters, group, herding
 from ccl.memory.budget import in_turns
 from ccl.runs import run
 from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.runs.display import PlainDisplay
-from ccl.training import Remembered, remember
+from ccl.seeding import permutation
+from ccl.settings import Settings
+from ccl.training import Learner, Remembered, remember
 
 CPU = torch.device("cpu")
 THREE = ("dataset=symbols,textures,greek", "epochs=1")
@@ -85,3 +90,55 @@ def test_a_random_draw_from_a_budget_reads_no_embeddings(monkeypatch: pytest.Mon
 def test_nothing_to_keep_is_nothing_to_tell() -> None:
     assert learn(tiny_settings("strategy=ccl", "memory.per_cluster=0"))[1].kept == []
     assert len(learn(tiny_settings("strategy=ccl", "memory.per_cluster=0", "memory.budget=4"))[0].memory) == 4
+
+
+ORDERS = ["minred", "k_center", "herding", "principal_components"]
+
+
+def chosen_by_hand(method: str, learner: Learner, source: ImageSource, settings: Settings, count: int) -> list[int]:
+    """Ids in the order of choice, from the embeddings of the encoder as it is now."""
+    rows = extract(learner.encoder, source, build_viewer(settings, CPU), output="embeddings")
+    if method == "herding":
+        return source.ids[herding(rows, count, group(rows, 4, settings.seed, 0))].tolist()
+    return source.ids[getattr(memory_module, method)(rows, count)].tolist()
+
+
+@pytest.mark.parametrize("method", ORDERS)
+@pytest.mark.parametrize("budget", [(), ("memory.budget=8",)], ids=["no limit", "budget"])
+def test_a_selection_keeps_what_its_function_chooses(method: str, budget: tuple[str, ...]) -> None:
+    settings = tiny_settings("strategy=simple_rehearsal", f"memory.selection={method}", *budget)
+    stream, learner, viewer = build_stream(settings), build_learner(settings, CPU), build_viewer(settings, CPU)
+    selection, source = build_selection(settings), stream.arrivals[0]
+    assert selection is not None
+    remember(learner, source, viewer, 0, 4, selection)
+    expected = chosen_by_hand(method, learner, source, settings, 8)  # two images of each of four classes
+    assert learner.memory.ids[learner.memory.scores.argsort()].tolist() == expected
+    assert (learner.memory.clusters >= 0).all() == (method == "herding")
+    remember(learner, stream.arrivals[1], viewer, 1, 4, selection)
+    kept = learner.memory.ids[learner.memory.steps == 0].tolist()
+    assert set(kept) == set(expected[:4] if budget else expected)  # half of the memory is now the second step's
+    assert len(learner.memory) == (8 if budget else 16)
+
+
+@pytest.mark.parametrize("limit", ["9", "6 kB"])
+def test_a_reservoir_is_one_draw_from_all_images_of_the_stream(limit: str) -> None:
+    options = (*THREE, "strategy=simple_rehearsal", "memory.selection=reservoir", f"memory.budget={limit}")
+    settings = tiny_settings(*options)
+    learner, _ = learn(settings)
+    everything = chain(build_stream(settings).arrivals)
+    order = everything.ids[permutation(everything.ids, settings.seed, "reservoir")].tolist()
+    held = learner.memory.ids.tolist()
+    assert set(held) == set(order[: len(held)])  # whatever step they are of
+    largest, held_bytes = max(map(len, learner.memory.files)), sum(map(len, learner.memory.files))
+    assert len(held) == 9 if limit == "9" else 6000 - largest < held_bytes <= 6000
+
+
+def test_a_reservoir_without_a_budget_draws_from_each_step() -> None:
+    learner, watcher = learn(tiny_settings("strategy=simple_rehearsal", "memory.selection=reservoir"))
+    assert [what.num_kept for what in watcher.kept] == [8, 8]
+    assert learner.memory.scores.isnan().all()
+
+
+def test_an_unknown_selection_is_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match=r"memory\.selection: unknown selection 'k_centre'; did you mean 'k_center'\?"):
+        tiny_settings("strategy=ccl", "memory.selection=k_centre")

@@ -47,6 +47,8 @@ VARIANTS = [
     (TWO, "strategy=pnr", "objective=insdisc", "epochs=1"),
     (TWO, "strategy=osiris", "cross_task.past=distillation", "composition=pooled", "epochs=1"),
     (TWO, "strategy=cla", "alignment.target=stored", "composition=pooled", "epochs=1"),
+    (TWO, "strategy=ccl", "weight_rule=average", "encoder.statistics=remembered"),
+    (TWO, "strategy=simple_rehearsal", "memory.selection=minred", "memory.budget=5"),
 ]
 
 

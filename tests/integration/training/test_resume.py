@@ -75,6 +75,9 @@ def test_a_break_inside_a_selection_a_step_change_or_a_save(
         ("strategy=ccl", "memory.budget=4 kB"),
         ("strategy=simple_rehearsal", "memory.budget=5"),
         ("strategy=simple_rehearsal", "memory.clusters=estimate"),
+        ("strategy=ccl", "memory.selection=herding", "memory.budget=5"),
+        ("strategy=ccl", "memory.selection=minred", "memory.budget=4 kB"),
+        ("strategy=simple_rehearsal", "memory.selection=reservoir", "memory.budget=5"),
     ],
     ids=" ".join,
 )

@@ -14,15 +14,16 @@ _NUM_NEIGHBOURS = 32  # known per image; when all of them are dropped, its neigh
 _BLOCK = 2**20  # similarities held at once: 8 MB
 
 
-def least_redundant(embeddings: Tensor, count: int) -> Tensor:
-    """Positions, ascending, of what is left when the image with the most similar neighbour is dropped again and again.
+def minred(embeddings: Tensor, count: int) -> Tensor:
+    """Positions of what is left when the image with the most similar neighbour is dropped again and again.
 
-    MinRed: senthilps8/continuous_ssl_problem (ECCV 2022). Similarity is the cosine; rows (N, D) of any norm. Time grows
-    with N², memory with N.
+    In the order of choice, as all selections: what would be dropped last comes first. MinRed:
+    senthilps8/continuous_ssl_problem (ECCV 2022). Similarity is the cosine; rows (N, D) of any norm. Time grows with
+    N², memory with N.
     """
     num = len(embeddings)
-    if count >= num or count <= 0:
-        return torch.arange(num if count > 0 else 0)
+    if min(count, num - 1) <= 0:
+        return torch.arange(min(max(count, 0), num))
     rows = F.normalize(embeddings.double().cpu(), dim=1)  # (N, D)
     neighbours, everywhere = [], torch.arange(num)
     for block in torch.split(everywhere, max(_BLOCK // num, 1)):
@@ -34,7 +35,8 @@ def least_redundant(embeddings: Tensor, count: int) -> Tensor:
     # The two images of a closest pair always tie. Differs: the authors' code drops the earlier one, we keep it.
     heap = [(-float(similarities[0]), -number) for number, (similarities, _) in enumerate(neighbours)]
     heapq.heapify(heap)
-    while len(heap) > count:
+    dropped: list[int] = []
+    while len(heap) > 1:
         known, number = -heap[0][0], -heap[0][1]
         similarities, positions = neighbours[number]
         if not left[positions].any():
@@ -44,10 +46,11 @@ def least_redundant(embeddings: Tensor, count: int) -> Tensor:
         present = float(similarities[left[positions].argmax()])
         if present == known:
             heapq.heappop(heap)
+            dropped.append(number)
             left[number] = False
         else:
             heapq.heapreplace(heap, (-present, -number))
-    return torch.nonzero(is_left).flatten()
+    return torch.tensor([*torch.nonzero(is_left)[:, 0].tolist(), *reversed(dropped)][:count])
 
 
 def _neighbours(

@@ -1,0 +1,114 @@
+"""Batch-norm statistics estimated anew from given images, where those gathered in training no longer fit."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ccl import ranks
+from ccl.data.sources import ImageSource
+from ccl.encoders.encoder import Encoder
+from ccl.encoders.reading import PlainViewer, evaluating
+
+
+def reestimate(encoder: Encoder, source: ImageSource, viewer: PlainViewer, batch_size: int) -> None:
+    """Give every batch norm the mean and the unbiased variance of what it is shown of these images, all weighed alike.
+
+    One pass for each layer, up to that layer, with the layers before it evaluated by their new statistics. So the
+    outcome does not depend on batches, their order, groups or ranks, but for rounding; averages over batches would, as
+    every layer but the first then sees images that were normalised in the company of their batch. Images are plain,
+    as these statistics are used in evaluation only, on plain images. No images: nothing changes.
+    """
+    if not len(source):
+        return
+    is_shared = 1 < ranks.size() <= len(source)  # fewer images than ranks: everyone reads them all
+    mine = source.subset(ranks.share(torch.arange(len(source)))) if is_shared else source
+    # A compiled network would pass by the hooks.
+    with evaluating(encoder), torch.compiler.set_stance("force_eager"):
+        for norm in _in_order(encoder, next(viewer.plain_batches(source.subset(torch.arange(1)), 1))):
+            moments = _Moments.of_none(norm.num_features)
+            for images in viewer.plain_batches(mine, batch_size):
+                moments = moments.joined(_shown_to(norm, encoder, images))
+            if is_shared:
+                moments = moments.of_all_ranks()
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            norm.running_mean.copy_(moments.mean)
+            norm.running_var.copy_(moments.squares / max(moments.count - 1, 1))
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Of rows that were met: how many, their mean (C,) and the sum of squared distances to it (C,), on the CPU."""
+
+    count: int
+    mean: Tensor
+    squares: Tensor
+
+    @classmethod
+    def of_none(cls, channels: int) -> "_Moments":
+        return cls(0, torch.zeros(channels, dtype=torch.double), torch.zeros(channels, dtype=torch.double))
+
+    @classmethod
+    def of(cls, rows: Tensor) -> "_Moments":
+        """Of (N, C) or (N, C, H, W), where every place of an image counts."""
+        dims = [dim for dim in range(rows.ndim) if dim != 1]
+        variance, mean = torch.var_mean(rows.float(), dim=dims, correction=0)  # (C,), (C,)
+        count = rows.numel() // rows.shape[1]
+        return cls(count, mean.cpu().double(), count * variance.cpu().double())
+
+    def joined(self, other: "_Moments") -> "_Moments":
+        """Of both: the variance within each, and that of their means."""
+        count = self.count + other.count
+        apart = other.mean - self.mean
+        mean = self.mean + apart * (other.count / count)
+        return _Moments(count, mean, self.squares + other.squares + apart.square() * (self.count * other.count / count))
+
+    def of_all_ranks(self) -> "_Moments":
+        """Of the rows of all ranks together, in the order of the ranks."""
+        mine = torch.cat([torch.tensor([float(self.count)], dtype=torch.double), self.mean, self.squares])
+        joined = _Moments.of_none(len(self.mean))
+        for row in ranks.gather(mine[None]):  # (1 + 2C,)
+            count, mean, squares = row.split([1, len(self.mean), len(self.mean)])
+            joined = joined.joined(_Moments(int(count), mean, squares))
+        return joined
+
+
+class _ReachedError(Exception):
+    """The layer asked for has been reached: what comes after it need not be computed."""
+
+
+def _in_order(encoder: Encoder, images: Tensor) -> list[_BatchNorm]:
+    """The batch norms that have statistics, in the order in which images pass them."""
+    met: dict[_BatchNorm, None] = {}
+    norms = [part for part in encoder.modules() if isinstance(part, _BatchNorm) and part.running_mean is not None]
+    with _watched(norms, lambda norm, _: met.update({norm: None})):
+        encoder(images)
+    return list(met)
+
+
+def _shown_to(norm: _BatchNorm, encoder: Encoder, images: Tensor) -> _Moments:
+    found: list[_Moments] = []
+
+    def take(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        found.append(_Moments.of(inputs[0]))
+        raise _ReachedError
+
+    with _watched([norm], take), suppress(_ReachedError):
+        encoder(images)
+    return found[0]
+
+
+@contextmanager
+def _watched(norms: list[_BatchNorm], watch: Any) -> Iterator[None]:
+    """Inside, `watch` is called with a batch norm and its inputs before it acts."""
+    handles = [norm.register_forward_pre_hook(watch) for norm in norms]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,83 @@
+"""The arms of a comparison by their accuracy, with what each costs, stores and takes from labels."""
+
+import math
+from collections.abc import Sequence
+
+from ccl.report import measures
+from ccl.report.run_folder import RunRecord
+from ccl.report.run_groups import Arm, Measure
+from ccl.report.summary import partners
+from ccl.report.tables import Cell, Table, interval
+from ccl.settings import Settings
+from ccl.strategies import STRATEGIES, asks_clusters
+
+_STORED = {"images": "Images (kB)", "vectors": "Vectors (kB)", "networks": "Networks (kB)"}
+
+_NOTE = (
+    "95 % interval: of the mean over seeds; where two overlap, the paired differences decide. Time: of training, as a "
+    "multiple of Finetuning's with the same objective and steps. Stored when the stream has ended, beside the encoder "
+    "itself: images with their files' sizes; vectors such as queues and banks; other networks such as teachers, "
+    "predictors and an objective's own key encoder. Labels: what the method takes from them; steps cut by classes and "
+    "probes use them in every row alike."
+)
+
+
+def ranking(arms: Sequence[Arm]) -> Table:
+    """A row per arm, the highest accuracy on all classes first; those that were not probed come last."""
+    columns = ("Strategy", "All classes (%)", "95 % interval", "Time", "Peak memory (MB)", *_STORED.values(), "Labels")
+    ranked = sorted(arms, key=lambda arm: -_mean(arm, measures.all_classes, otherwise=-math.inf))
+    return Table(
+        "Ranked by accuracy, with what each method costs and stores",
+        columns,
+        tuple(_row(arm, arms) for arm in ranked),
+        _NOTE,
+        ("Networks (kB)", "Vectors (kB)", "Peak memory (MB)", "Images (kB)"),
+    )
+
+
+def _row(arm: Arm, arms: Sequence[Arm]) -> tuple[Cell, ...]:
+    accuracy = arm.estimate(measures.all_classes)
+    return (
+        arm.name,
+        accuracy,
+        None if accuracy is None else interval(accuracy.low, accuracy.high),
+        _time(arm, arms),
+        _known(_mean(arm, measures.peak_megabytes)),
+        *(_known(_mean(arm, _stored(what))) for what in _STORED),
+        labels_used(arm.settings),
+    )
+
+
+def _time(arm: Arm, arms: Sequence[Arm]) -> str | None:
+    """Mean training time over that of Finetuning."""
+    own = [arm] if arm.strategy == "finetuning" else partners(arm, arms, "finetuning")
+    seconds = [_mean(one, measures.training_seconds) for one in (arm, *own[:1])]
+    return None if len(seconds) < 2 or any(map(math.isnan, seconds)) else f"{seconds[0] / seconds[1]:.2f}×"
+
+
+def _stored(what: str) -> Measure:
+    """Kilobytes of a kind that a run's learner held when its stream had ended; runs of older versions don't say."""
+
+    def measure(record: RunRecord) -> float:
+        rows = [row for row in record.rows if row["kind"] == "stored"]
+        return float(rows[-1][what]) / 1e3 if rows else math.nan
+
+    return measure
+
+
+def labels_used(settings: Settings) -> str:
+    """What a run's method takes from labels."""
+    row, memory = STRATEGIES.get(settings.strategy), settings.memory
+    selection = row.selection and (memory.selection or row.selection) if row else None
+    if not selection or memory.clusters is not None:
+        return "none"
+    return "number of classes" if asks_clusters(selection, memory.per_cluster, memory.budget is not None) else "none"
+
+
+def _mean(arm: Arm, measure: Measure, otherwise: float = math.nan) -> float:
+    found = arm.estimate(measure)
+    return otherwise if found is None else found.mean
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

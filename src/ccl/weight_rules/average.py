@@ -1,0 +1,41 @@
+"""Average: the mean of the student's weights over its latest updates is what is used; the student learns undisturbed.
+
+Mean Teacher's weights (Tarvainen and Valpola, NeurIPS 2017), used for evaluation as in Soutif-Cormerais et al., CoLLAs
+2023.
+"""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ccl.encoders import Encoder, MomentumEncoder
+from ccl.part import BatchContext, WeightRule
+
+
+class Average(WeightRule):
+    """θ̄ ← m θ̄ + (1 − m) θ at every update, with m = min(momentum, 1 − 1/n) at the n-th update of the stream.
+
+    So the first updates are weighed alike, as in the authors' code: with 0.999 alone the random initialisation would
+    still be nine tenths of the average after a hundred updates.
+    """
+
+    num_updates: Tensor  # ()
+
+    def __init__(self, encoder: Encoder, *, momentum: float) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.average = MomentumEncoder(encoder, momentum)
+        self.register_buffer("num_updates", torch.tensor(0))
+
+    @property
+    def moves_weights(self) -> bool:
+        return True  # no batch has ever passed through the average
+
+    def product(self, encoder: Encoder) -> Encoder:
+        return cast(Encoder, self.average.copy)
+
+    def after_update(self, encoder: Encoder, context: BatchContext) -> None:
+        self.num_updates += 1
+        self.average.momentum = min(self.momentum, 1.0 - 1.0 / int(self.num_updates))
+        self.average.follow(encoder)

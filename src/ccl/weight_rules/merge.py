@@ -1,0 +1,42 @@
+"""Merge: after a step its weights meet those from before it half-way. CoMA (Marouf et al., ECCV 2024)."""
+
+import torch
+from torch import Tensor
+
+from ccl.encoders import Encoder, MomentumEncoder
+from ccl.part import WeightRule
+
+
+class Merge(WeightRule):
+    """θ ← (1 − share) θ_before + share θ_after, from the second step on; the next step begins with the outcome.
+
+    Backbone and head are merged; what the objective owns (a predictor, a key encoder, a queue) stays as it was trained.
+    With a share of 1 nothing moves, and everything is bit for bit as without the rule.
+    """
+
+    has_past: Tensor  # (): whether `before` is of an earlier step
+
+    def __init__(self, encoder: Encoder, *, share: float) -> None:
+        super().__init__()
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"share must lie in [0, 1], got {share}")
+        self.share = share
+        self.before = MomentumEncoder(encoder, momentum=1.0)
+        self.register_buffer("has_past", torch.tensor(False))
+
+    @property
+    def moves_weights(self) -> bool:
+        return self.share < 1.0 and bool(self.has_past)
+
+    def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
+        self.before.reset(encoder)
+        self.has_past.fill_(step > 0)
+
+    @torch.no_grad()
+    def end_step(self, encoder: Encoder) -> None:
+        if not self.moves_weights:
+            return
+        before = self.before.copy.state_dict()
+        for name, after in encoder.state_dict().items():  # these share the encoder's memory
+            if after.is_floating_point():
+                after.mul_(self.share).add_(before[name], alpha=1.0 - self.share)

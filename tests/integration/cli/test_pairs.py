@@ -1,0 +1,54 @@
+"""`--strategies all` and `--objectives all`: pairs that don't go together are left out and named, others are cells."""
+
+from dataclasses import replace
+
+import pytest
+
+from ccl.catalogue import OBJECTIVES
+from ccl.cli.compare import _cells
+from ccl.cli.pairs import pairs_left_out
+from ccl.errors import RefusedError, UserError
+from ccl.strategies import STRATEGIES, refusal
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SimCLR as an objective without negatives."""
+    monkeypatch.setitem(OBJECTIVES, "simclr", replace(OBJECTIVES["simclr"], gives=frozenset()))
+
+
+def cells(strategies: str, objectives: str | None, *assignments: str) -> list[tuple[str, str]]:
+    made = _cells("demo", strategies, objectives, None, "0", [], list(assignments))
+    return [(cell.settings.strategy, cell.settings.objective) for cell in made]
+
+
+def test_all_pairs_that_go_together_are_run(silent: None, capsys: pytest.CaptureFixture[str]) -> None:
+    found = cells("all", "all")
+    expected = [(s, o) for o in OBJECTIVES for s in STRATEGIES if not refusal(s, STRATEGIES[s], o)]
+    assert found == expected
+    assert ("upper_bound", "simclr") in found
+    assert ("ccl", "simclr") not in found
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(STRATEGIES) * len(OBJECTIVES) - len(expected)
+    assert "· left out: CCL with SimCLR, as extra_sample_queue needs negatives, and objective simclr has none" in lines
+
+
+def test_settings_of_all_runs_count_too(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {strategy for strategy, _ in cells("all", None, "composition=share")}
+    assert found == {name for name, row in STRATEGIES.items() if row.selection}
+    assert "left out: Finetuning with MoCoV2, as share needs a memory, and strategy finetuning has none" in (
+        capsys.readouterr().out
+    )
+
+
+def test_what_was_asked_for_by_name_is_refused(silent: None) -> None:
+    with pytest.raises(RefusedError, match="extra_sample_queue needs negatives"):
+        cells("finetuning,ccl", "simclr")
+
+
+def test_other_mistakes_and_nothing_left_are_refused(silent: None) -> None:
+    with pytest.raises(UserError, match="epochs") as caught:
+        pairs_left_out("demo", ["epochs=x"], list(STRATEGIES), [])
+    assert not isinstance(caught.value, RefusedError)
+    with pytest.raises(UserError, match="no strategy goes together with its objective here: extra_sample_queue needs"):
+        pairs_left_out("demo", [], ["ccl"], ["simclr"])

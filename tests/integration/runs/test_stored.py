@@ -1,0 +1,49 @@
+"""What a method stores beside its encoder, counted by hand."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from breaking import quiet
+from tiny import learn, tiny_settings
+
+from ccl.runs import run
+from ccl.runs.build import build_learner
+from ccl.runs.run_outputs import stored
+
+CPU = torch.device("cpu")
+
+
+def network_bytes() -> int:
+    encoder = build_learner(tiny_settings("strategy=finetuning", "objective=simclr"), CPU).encoder
+    floats = sum(parameter.numel() for parameter in encoder.parameters())
+    norms = [part for part in encoder.modules() if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)]
+    return 4 * floats + sum(4 * 2 * norm.num_features + 8 for norm in norms)
+
+
+QUEUE = 4 * 32 * 8 + 8 * 32 + 8  # 32 rows of 8 floats, their ids, the cursor
+EXTRA = 4 * 8 * 8 + 8 * 8 + 8
+
+
+@pytest.mark.parametrize(
+    ("assignments", "num_networks", "vectors"),
+    [
+        (("strategy=finetuning", "objective=simclr"), 0, 0),
+        (("strategy=finetuning", "objective=moco_v2"), 1, QUEUE),  # the key encoder
+        (("strategy=ccl", "objective=moco_v2"), 2, QUEUE + EXTRA),  # and the teacher
+        (("strategy=weight_merging", "objective=simclr"), 1, 1),  # the weights from before, and whether there are some
+    ],
+)
+def test_networks_and_vectors_beside_the_encoder(assignments: tuple[str, ...], num_networks: int, vectors: int) -> None:
+    found = stored(build_learner(tiny_settings(*assignments), CPU))
+    assert found == {"images": 0, "vectors": vectors, "networks": num_networks * network_bytes()}
+
+
+def test_a_run_says_what_it_stores_at_its_end(tmp_path: Path) -> None:
+    settings = tiny_settings("strategy=simple_rehearsal", "epochs=1", "probe.after=last")
+    record = run(settings, tmp_path / "run", quiet())
+    learner, _ = learn(settings)
+    (row,) = [row for row in record.rows if row["kind"] == "stored"]
+    assert row == {"kind": "stored", **stored(learner)}
+    files = [path for path in (tmp_path / "run" / "memory").iterdir() if path.suffix == ".png"]
+    assert row["images"] == sum(path.stat().st_size for path in files) > 0
