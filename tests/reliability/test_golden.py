@@ -11,6 +11,8 @@ import pytest
 import torch
 from tiny import FAST, learn, tiny_settings
 
+from ccl.catalogue import NEGATIVES, OBJECTIVES
+
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 
 
@@ -33,15 +35,24 @@ def losses(strategy: str, objective: str) -> list[dict[str, float]]:
 def test_losses_are_those_of_the_golden_file(strategy: str, objective: str) -> None:
     found, name = losses(strategy, objective), f"{strategy} {objective}"
     if os.environ.get("CCL_WRITE_GOLDEN"):
-        golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
-        kept = golden.get("losses", {}) if golden.get("made_with") == machine() else {}
-        kept[name] = found
-        record = {"made_with": machine(), "losses": dict(sorted(kept.items()))}
-        GOLDEN.write_text(json.dumps(record, indent=1) + "\n")
+        write(name, found)
     golden = json.loads(GOLDEN.read_text())
     assert len(found) == len(golden["losses"][name])
-    is_same_machine = golden["made_with"] == machine()
+    is_same_machine = golden["made_with"].get(name, golden["made_with"]["all others"]) == machine()
+    has_negatives = NEGATIVES in OBJECTIVES[objective].gives
     for number, (mine, theirs) in enumerate(zip(found, golden["losses"][name], strict=True)):
-        # Other processors round otherwise, and a stream amplifies it: the first batch is exact, later ones near.
+        # Other processors round otherwise, and a stream amplifies it: the first batch is exact, later ones near. Batch
+        # norm in a head amplifies it more, and some of those losses are around zero.
         tolerance = 1e-12 if is_same_machine else 1e-5 if number == 0 else 2e-2
-        assert mine == pytest.approx(theirs, rel=tolerance, abs=0), (number, mine, theirs)
+        around = 0.0 if has_negatives or is_same_machine else 1e-6 if number == 0 else 2e-2
+        assert mine == pytest.approx(theirs, rel=tolerance, abs=around), (number, mine, theirs)
+
+
+def write(name: str, found: list[dict[str, float]]) -> None:
+    """Put these losses in the place of those of the name, and note the machine where it is not that of all others."""
+    golden = json.loads(GOLDEN.read_text())
+    made_with = {other: about for other, about in golden["made_with"].items() if other != name}
+    if made_with["all others"] != machine():
+        made_with[name] = machine()
+    losses = dict(sorted((golden["losses"] | {name: found}).items()))
+    GOLDEN.write_text(json.dumps({"made_with": made_with, "losses": losses}, indent=1) + "\n")
