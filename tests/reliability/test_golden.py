@@ -6,11 +6,14 @@ After a change that is meant to: CCL_WRITE_GOLDEN=1 pytest tests/reliability/tes
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from combinations import FAST_PAIRS
 from tiny import learn, tiny_settings
+
+from ccl.catalogue import NEGATIVES, OBJECTIVES
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 
@@ -34,18 +37,21 @@ def losses(strategy: str, objective: str) -> list[dict[str, float]]:
 def test_losses_are_those_of_the_golden_file(strategy: str, objective: str) -> None:
     found, name = losses(strategy, objective), f"{strategy} {objective}"
     if os.environ.get("CCL_WRITE_GOLDEN"):
-        golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
-        golden.setdefault("made_with", machine())
-        golden["losses"] = dict(sorted({**golden.get("losses", {}), name: found}.items()))
-        elsewhere = golden.setdefault("made_elsewhere", {})  # by name: the machine of losses that were made on another
-        elsewhere.pop(name, None)
-        elsewhere |= {} if golden["made_with"] == machine() else {name: machine()}
-        golden["made_elsewhere"] = dict(sorted(elsewhere.items()))
-        GOLDEN.write_text(json.dumps(golden, indent=1) + "\n")
-    golden = json.loads(GOLDEN.read_text())
-    assert len(found) == len(golden["losses"][name])
-    is_same_machine = golden.get("made_elsewhere", {}).get(name, golden["made_with"]) == machine()
-    for number, (mine, theirs) in enumerate(zip(found, golden["losses"][name], strict=True)):
-        # Other processors round otherwise, and a stream amplifies it: the first batch is exact, later ones near.
+        write(name, {"made_with": machine(), "losses": found})
+    golden = json.loads(GOLDEN.read_text())[name]
+    assert len(found) == len(golden["losses"])
+    is_same_machine = golden["made_with"] == machine()
+    has_negatives = NEGATIVES in OBJECTIVES[objective].gives
+    for number, (mine, theirs) in enumerate(zip(found, golden["losses"], strict=True)):
+        # Other processors round otherwise, and a stream amplifies it: the first batch is exact, later ones near. Batch
+        # norm in a head amplifies it more, and some of those losses are around zero.
         tolerance = 1e-12 if is_same_machine else 1e-5 if number == 0 else 2e-2
-        assert mine == pytest.approx(theirs, rel=tolerance, abs=0), (number, mine, theirs)
+        around = 0.0 if has_negatives or is_same_machine else 1e-6 if number == 0 else 2e-2
+        assert mine == pytest.approx(theirs, rel=tolerance, abs=around), (number, mine, theirs)
+
+
+def write(name: str, entry: dict[str, Any]) -> None:
+    """Put an entry in the place of that of the same name; a line each."""
+    entries = (json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}) | {name: entry}
+    lines = [f"{json.dumps(key)}: {json.dumps(entries[key])}" for key in sorted(entries)]
+    GOLDEN.write_text("{\n" + ",\n".join(lines) + "\n}\n")

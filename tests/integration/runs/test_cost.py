@@ -102,7 +102,7 @@ def test_reading_counts_probes_and_selection() -> None:
 
 def test_a_rate_is_measured_with_views_for_every_objective() -> None:
     for objective in OBJECTIVES:
-        settings = load_settings("demo", [f"objective={objective}", "batch_size=16"])
+        settings = load_settings("demo", ["strategy=simple_rehearsal", f"objective={objective}", "batch_size=16"])
         assert 10 < measured_rate(settings, seconds=0.05) < 1e6
 
 
