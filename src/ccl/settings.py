@@ -291,7 +291,7 @@ class ProbeSettings(Section):
 class PerformanceSettings(Section):
     """How the arithmetic is done, beside its precision; neither changes what is learned, but for rounding."""
 
-    channels_last: Literal["auto"] | bool = "auto"  # auto: on CUDA below float32, where batch norm is not split
+    channels_last: Literal["auto"] | bool = "auto"  # auto: on CPU and CUDA below float32, unless batch norm is split
     compile: bool = False  # torch.compile: minutes at the start, and a compiler must be there
 
 

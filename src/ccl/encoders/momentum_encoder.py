@@ -5,6 +5,7 @@ from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from ccl.encoders.encoder import Embedded, Encoder
 
@@ -34,11 +35,13 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def follow(self, source: nn.Module, momentum: float | None = None) -> None:
         """Move a share 1 − momentum of the way to the source, None: its own momentum; counters are copied."""
-        momentum = self.momentum if momentum is None else momentum
-        for mine, theirs in _pairs(self.copy, source):
-            if mine.is_floating_point():
-                mine.mul_(momentum).add_(theirs, alpha=1.0 - momentum)
-            else:
+        pairs = _pairs(self.copy, source)
+        numbers = [(mine, theirs) for mine, theirs in pairs if mine.is_floating_point()]
+        # One call for all tensors: a small network has many, and each call of its own costs more than its arithmetic.
+        move = get_ema_multi_avg_fn(self.momentum if momentum is None else momentum)  # type: ignore[no-untyped-call]
+        move([mine for mine, _ in numbers], [theirs for _, theirs in numbers], 0)
+        for mine, theirs in pairs:
+            if not mine.is_floating_point():
                 mine.copy_(theirs)
 
     @torch.no_grad()

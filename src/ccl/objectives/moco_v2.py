@@ -1,10 +1,12 @@
 """MoCo v2: a query against its key and a queue of past keys."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
 from ccl import ranks
-from ccl.encoders import Embedded, Encoder, MomentumEncoder
+from ccl.encoders import Embedded, Encoder, MomentumEncoder, SplitBatchNorm
 from ccl.losses import info_nce
 from ccl.memory import FeatureQueue
 from ccl.part import BatchContext, Contrast, Objective
@@ -41,6 +43,7 @@ class MoCoV2(Objective):
         self.key_encoder = MomentumEncoder(encoder, key_momentum, batch_statistics=True)
         self.queue = FeatureQueue(queue_size, encoder.dim, seed)  # keys of the second view
         self.symmetric = symmetric
+        self.is_split = any(isinstance(module, SplitBatchNorm) for module in encoder.modules())
         if symmetric:
             self.num_student_views = 2
             # Two queues, as MoCoV2+ has: each then reaches as far back as the one of MoCo v2 does.
@@ -72,6 +75,8 @@ class MoCoV2(Objective):
 
     def _embed_keys(self, batch: ViewBatch, view: int, moment: tuple[int, int]) -> Tensor:
         """Keys of a view, shuffled across the groups of a split batch norm, and so across ranks, and back."""
+        if ranks.size() == 1 and not self.is_split:
+            return cast(Tensor, self.key_encoder(batch.views[view]))  # one group holds all, in whatever order
         views = ranks.gather(batch.views[view])  # (N of all ranks, 3, S, S)
         order = permutation(ranks.gather(batch.ids), self.seed, "shuffle keys", *moment).to(views.device)
         shuffled: Tensor = ranks.gather(self.key_encoder(views[ranks.share(order)]))

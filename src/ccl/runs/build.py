@@ -135,7 +135,7 @@ def build_encoder(settings: Settings, device: torch.device) -> Encoder:
         seed=settings.seed,
     )
     dtype = choose(settings.precision, device)
-    encoder.compute_in(dtype, _channels_last(settings, device, dtype))
+    encoder.compute_in(dtype, uses_channels_last(settings, device, dtype))
     return encoder.to(device)
 
 
@@ -158,12 +158,14 @@ def build_learner(settings: Settings, device: torch.device) -> Learner:
     return learner
 
 
-def _channels_last(settings: Settings, device: torch.device, dtype: torch.dtype) -> bool:
+def uses_channels_last(settings: Settings, device: torch.device, dtype: torch.dtype) -> bool:
     asked = settings.performance.channels_last
     if asked != "auto":
         return asked
-    # Tensor cores read channels last; split batch norm lays groups side by side as channels, and would copy every time.
-    return device.type == "cuda" and dtype is not torch.float32 and settings.encoder.batch_norm_groups == 1
+    # A CPU's convolutions and tensor cores read channels last (docs/performance.md); split batch norm lays groups side
+    # by side as channels, and would copy every time. Never by timing, so that bits are a function of the settings.
+    is_faster = device.type == "cpu" or (device.type == "cuda" and dtype is not torch.float32)
+    return is_faster and settings.encoder.batch_norm_groups == 1
 
 
 def build_composition(settings: Settings) -> Composition:

@@ -10,7 +10,7 @@ import torch
 
 from ccl import ranks
 from ccl.data import describe
-from ccl.runs.build import Stream
+from ccl.runs.build import Stream, uses_channels_last
 from ccl.settings import Settings
 from ccl.training.precision import choose
 
@@ -43,6 +43,7 @@ def worth_knowing(settings: Settings, stream: Stream) -> list[str]:
 
 def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[str, Any]:
     """What a number of this run must be read with: data, stream, network, probe, code and machine."""
+    dtype = choose(settings.precision, device)
     order = "|".join(",".join(map(str, step.classes)) for step in stream.steps)
     return {
         "dataset": stream.dataset.name,
@@ -66,7 +67,8 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
         "torch": torch.__version__,
         "python": platform.python_version(),
         "device": str(device),
-        "precision": str(choose(settings.precision, device)).removeprefix("torch."),
+        "precision": str(dtype).removeprefix("torch."),
+        "channels_last": uses_channels_last(settings, device, dtype),
         "threads": torch.get_num_threads(),
         "world_size": ranks.size(),
     }

@@ -41,11 +41,14 @@ class Plan:
             return previous
         rate, decay = self.learning_rate, self.weight_decay
         groups = self._parameter_groups(learner)
+        # All of a step's arithmetic in one pass over the weights; torch has that for these devices.
+        fused = all(parameter.device.type in ("cpu", "cuda") for parameter in learner.parameters())
         if self.optimizer == "adamw":
-            return torch.optim.AdamW(groups, rate, betas=(self.momentum, self.beta2), weight_decay=decay)
+            betas = (self.momentum, self.beta2)
+            return torch.optim.AdamW(groups, rate, betas=betas, weight_decay=decay, fused=fused)
         if self.optimizer == "lars":
             return LARS(groups, rate, momentum=self.momentum, weight_decay=decay, trust=self.trust)
-        return torch.optim.SGD(groups, rate, momentum=self.momentum, weight_decay=decay)
+        return torch.optim.SGD(groups, rate, momentum=self.momentum, weight_decay=decay, fused=fused)
 
     def _parameter_groups(self, learner: nn.Module) -> list[dict[str, Any]]:
         """One group in the learner's order; biases and norms that don't decay, and parts at a constant rate, have own.
