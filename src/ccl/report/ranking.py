@@ -59,8 +59,7 @@ def _stored(what: str) -> Measure:
     """Kilobytes of a kind that a run's learner held when its stream had ended; runs of older versions don't say."""
 
     def measure(record: RunRecord) -> float:
-        rows = [row for row in record.rows if row["kind"] == "stored"]
-        return float(rows[-1][what]) / 1e3 if rows else math.nan
+        return float(record.status.get("stored_bytes", {}).get(what, math.nan)) / 1e3
 
     return measure
 

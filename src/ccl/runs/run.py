@@ -86,5 +86,5 @@ def _learn(settings: Settings, stream: Stream, device: torch.device, session: Se
         save=session.save,
     )
     keep(learner, stream, viewer, session.log.folder)
-    session.log.row("stored", **stored(learner))
+    session.outcome["stored_bytes"] = stored(learner)
     viewer.close()

@@ -34,6 +34,7 @@ class Session:
         self._peak_before = int(read_status(folder).get("peak_memory_bytes", 0))
         self.log = RunLog(folder, settings, about, trackers) if ranks.is_first() else Log(folder)
         self.observer = Observers(self.log, display)
+        self.outcome: dict[str, Any] = {}  # what the status says of a run that is complete
         self._state: RunState | None = None
 
     @contextmanager
@@ -50,7 +51,7 @@ class Session:
             raise
         finally:
             self.display.run_ends()
-        self.log.status("complete", peak_memory_bytes=self._peak())
+        self.log.status("complete", peak_memory_bytes=self._peak(), **self.outcome)
 
     def resume(self, learner: Learner, data: str, others: Mapping[str, Stateful] = {}) -> Progress | None:
         """Restore everything from the newest good checkpoint; None where there is none, and all rows are removed.

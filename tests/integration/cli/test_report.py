@@ -38,6 +38,7 @@ def test_a_report_of_a_folder_of_runs(grid: Path, tmp_path: Path) -> None:
         "mine-runs.csv",
         "mine-summary.csv",
         "mine-differences.csv",
+        "mine-ranking.csv",
     }
     with (tmp_path / "mine-runs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

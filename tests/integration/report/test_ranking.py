@@ -30,8 +30,8 @@ def records(record_of: Make) -> list[RunRecord]:
         record = record_of(strategy, rows(accuracy), f"seed={seed}", names=("one", "two"), folder=f"{strategy}{seed}")
         kept: list[dict[str, Any]] = [row for row in record.rows if row["kind"] != "epoch"]
         epoch = {"kind": "epoch", "step": 1, "epoch": 1, "losses": {"contrast": 1.0}, "seconds": seconds}
-        kept += [epoch, *([{"kind": "stored", **stored}] if stored else [])]
-        return replace(record, rows=kept, status={"state": "complete", "peak_memory_bytes": 5e6 + 1e6 * seed})
+        status = {"state": "complete", "peak_memory_bytes": 5e6 + 1e6 * seed}
+        return replace(record, rows=[*kept, epoch], status=status | ({"stored_bytes": stored} if stored else {}))
 
     return [
         make("finetuning", 40, 0, 10.0),
