@@ -97,7 +97,7 @@ def test_a_composition_without_old_images_is_finetuning(assignments: tuple[str, 
 def test_the_terms_do_change_the_outcome() -> None:
     """The equalities above are worth something only if the whole method differs from its parts."""
     names = [name for name in STRATEGIES if name not in ("variance_queue", "random_ccl")]
-    weights = [learn(tiny_settings(f"strategy={name}"))[0].encoder.state_dict() for name in names]
+    weights = [learn(tiny_settings(f"strategy={name}"))[0].product.state_dict() for name in names]
     for first in range(len(names)):
         for second in range(first):
             assert not same(weights[first], weights[second]), (names[first], names[second])

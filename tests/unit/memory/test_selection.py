@@ -93,10 +93,10 @@ def test_a_random_draw_is_without_replacement_unless_asked() -> None:
 
 
 _FULL_SIZE = """
-import resource, sys
 import numpy as np, torch
 import torch.nn.functional as F
 from ccl.memory.selection import group, lowest_scores
+from ccl.runs.process_memory import peak_memory
 
 generator = torch.Generator().manual_seed(0)
 centres = F.normalize(torch.randn(100, 128, generator=generator), dim=1)
@@ -111,7 +111,7 @@ for cluster in np.unique(clusters.numpy()):
     chosen[members[np.argsort(scores.numpy()[members], kind="stable")[:20]]] = True
 pure = sum(len(truth[clusters == cluster].unique()) == 1 for cluster in clusters.unique())
 print(len(kept), int((np.flatnonzero(chosen) == kept.numpy()).all()), pure)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(peak_memory() // 2**20)  # not getrusage: a child inherits its parent's peak there
 """
 
 
