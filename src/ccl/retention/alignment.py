@@ -57,7 +57,9 @@ class Alignment(Retention):
             found = choose_stored(context, "embeddings")
             return None if found is None else (found[0], [found[1]] * len(context.student))
         chosen = choose(context, self.images)
-        return None if chosen is None else (chosen, [view.unit for view in chosen.past(self.average, context)])
+        if chosen is None:
+            return None
+        return chosen, [chosen.gathered(view.unit) for view in chosen.past(self.average, context)]
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         if self.average is not None:

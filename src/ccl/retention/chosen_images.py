@@ -25,21 +25,18 @@ class Chosen:
         return ranks.gather_with_gradient(rows[self.rows], self.at)
 
     def past(self, teacher: MomentumEncoder, context: BatchContext) -> list[Embedded]:
-        """What a copy makes of the chosen images, of all ranks, in each view that the student saw."""
+        """What a copy makes of this rank's chosen images in each view that the student saw, M rows each."""
         views = context.batch.views[: len(context.student)]
         # A copy that normalises with the batch's statistics must see the whole batch.
         shown = views if teacher.batch_statistics else [view[self.rows] for view in views]
         taught = teacher.embed(torch.cat(list(shown)))
         size = len(shown[0])
         parts = [taught.rows(slice(view * size, (view + 1) * size)) for view in range(len(shown))]
-        if teacher.batch_statistics:
-            parts = [part.rows(self.rows) for part in parts]
-        return [self._gathered(part) for part in parts]
+        return [part.rows(self.rows) for part in parts] if teacher.batch_statistics else parts
 
-    def _gathered(self, part: Embedded) -> Embedded:
-        kinds = (part.features, part.projection, part.unit)
-        features, projection, unit = (ranks.gather(rows, self.at) for rows in kinds)
-        return Embedded(features, projection, unit)
+    def gathered(self, rows: Tensor) -> Tensor:
+        """Rows (M, ·) of this rank's chosen images, of all ranks, in the batch's order, without gradient."""
+        return ranks.gather(rows, self.at)
 
 
 def choose(context: BatchContext, images: Images, fewest: int = 2) -> Chosen | None:
@@ -65,4 +62,4 @@ def choose_stored(context: BatchContext, kind: str) -> tuple[Chosen, Tensor] | N
     mask = context.is_old.clone()
     mask[context.is_old] = known
     chosen = chosen_by(mask, context)
-    return None if chosen is None else (chosen, ranks.gather(stored[known].to(chosen.rows.device), chosen.at))
+    return None if chosen is None else (chosen, chosen.gathered(stored[known].to(chosen.rows.device)))

@@ -16,7 +16,7 @@ class PredictiveDistillation(Retention):
 
     In the projection's space this is CaSSLe, and `distance` None is the objective's own kind of loss; in the features'
     space it is PFR (Gomez-Villa et al., CVPRW 2022), and None is the cosine. `images` says which images of a batch
-    count. `temperature` is the run's where `distance_temperature` is None.
+    count. The temperature of InfoNCE is the run's where `distance_temperature` is None.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PredictiveDistillation(Retention):
         if chosen is None:
             return None
         predicted = [chosen.everywhere(self.predictor(self._space(view))) for view in context.student]  # (M, D) each
-        past = [self._space(view) for view in chosen.past(self.teacher, context)]  # (M, D) each
+        past = [chosen.gathered(self._space(view)) for view in chosen.past(self.teacher, context)]  # (M, D) each
         return past_distance(self.distance, predicted, past, self.temperature)
 
     def _space(self, view: Embedded) -> Tensor:

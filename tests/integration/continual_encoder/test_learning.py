@@ -56,6 +56,14 @@ def test_each_drop_is_a_step_and_its_folder_may_go(tmp_path: Path, deliver: Deli
     assert page.count("data:image/png") >= 12
 
 
+def test_vectors_beside_remembered_images_are_kept_with_them(tmp_path: Path, deliver: Deliver) -> None:
+    encoder = two_drops(tmp_path / "state", deliver, strategy="der")
+    memory = EncoderFolder(encoder.folder).memory_of(2)
+    assert len(memory) == 12
+    assert memory.vectors["features"].shape == (12, encoder.frozen().encoder.num_features)
+    assert memory.vectors["features"].isfinite().all()
+
+
 def test_images_learned_before_are_recognised_by_content(tmp_path: Path, deliver: Deliver) -> None:
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
     folder = deliver("week-1")
@@ -84,7 +92,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, pictures: dict[str, list[
     return of
 
 
-BREAKS = [("ccl", 1), ("ccl", 4), ("ccl", 7), ("ccl", 9), ("finetuning", 4), ("simple_rehearsal", 7)]
+BREAKS = [("ccl", 1), ("ccl", 4), ("ccl", 7), ("ccl", 9), ("finetuning", 4), ("simple_rehearsal", 7), ("der", 7)]
 
 
 @pytest.mark.parametrize(("strategy", "broken_at"), BREAKS)

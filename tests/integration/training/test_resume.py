@@ -90,6 +90,25 @@ def test_a_budget_and_an_estimate_come_to_the_same_after_a_break(options: tuple[
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        ("strategy=cla", "alignment.target=stored", "memory.budget=5"),
+        ("strategy=cassle", "predictive_distillation.predictor=restart", "predictive_distillation.space=features"),
+        ("strategy=cassle", "predictive_distillation.teacher_statistics=batch"),
+        ("strategy=osiris", "cross_task.past=distillation"),
+    ],
+    ids=" ".join,
+)
+def test_other_ways_of_keeping_the_past_come_to_the_same_after_a_break(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    options = (*options, "dataset=symbols,textures,greek", "epochs=1", "checkpoint.minutes=1e-9")
+    run(tiny_settings(*options), tmp_path / "whole", quiet())
+    run_broken(tiny_settings(*options), tmp_path / "broken", [5, 4, 3])
+    assert_same(tmp_path / "whole", tmp_path / "broken")
+
+
+@pytest.mark.parametrize(
     "options", [("objective=insdisc", "insdisc.num_noise=16"), ("moco_v2.symmetric=true",)], ids=" ".join
 )
 def test_drawn_noise_and_a_second_queue_are_the_same_after_a_break(options: tuple[str, ...], tmp_path: Path) -> None:
