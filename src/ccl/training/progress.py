@@ -54,5 +54,14 @@ class Progress:
         """Make this the optimizer of the step; a loaded state goes into it if it is of this step, or carried over."""
         if self.loaded_optimizer and (carry_momentum or not self.is_new_step):
             optimizer.load_state_dict(optimizer.state_dict() | {"state": self.loaded_optimizer})
+            _lay_out_as_parameters(optimizer)
         self.optimizer, self.loaded_optimizer = optimizer, None
         return optimizer
+
+
+def _lay_out_as_parameters(optimizer: torch.optim.Optimizer) -> None:
+    """Bring the state in the memory format of the weights: a fused step reads both as they lie in memory."""
+    for parameter, entry in optimizer.state.items():
+        for name, value in entry.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                entry[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

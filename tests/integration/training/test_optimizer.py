@@ -68,7 +68,7 @@ def test_lars_leaves_a_weight_without_gradient_finite() -> None:
 def test_adamw_is_torch_s() -> None:
     module, twin = network(), network()
     moved(module, plan(optimizer="adamw", weight_decay=0.2, momentum=0.8, beta2=0.95).make_optimizer(module, None))
-    moved(twin, torch.optim.AdamW(twin.parameters(), 0.5, betas=(0.8, 0.95), weight_decay=0.2))
+    moved(twin, torch.optim.AdamW(twin.parameters(), 0.5, betas=(0.8, 0.95), weight_decay=0.2, fused=True))
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(module.parameters(), twin.parameters(), strict=True))
 
 

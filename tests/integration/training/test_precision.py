@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from ccl.encoders import make_encoder
 from ccl.errors import UserError
 from ccl.runs import run
-from ccl.runs.build import build_device, build_learner, build_stream
-from ccl.training import NotFiniteError, precision
+from ccl.runs.build import build_device, build_learner, build_plan, build_stream, uses_channels_last
+from ccl.training import NotFiniteError, Progress, precision
 from ccl.training.precision import LossScaler, choose, trouble_with
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -143,11 +143,32 @@ def test_channels_last_changes_rounding_only(backbone: str, groups: int) -> None
     assert first.state_dict().keys() == last.state_dict().keys()
 
 
-def test_channels_last_can_be_asked_for() -> None:
-    learner = build_learner(tiny_settings("performance.channels_last=true"), CPU)
+def test_channels_last_follows_device_precision_and_groups_and_can_be_asked_for() -> None:
+    learner = build_learner(tiny_settings(), CPU)
     assert learner.encoder.channels_last
     assert learner.objective.key_encoder.copy.channels_last  # type: ignore[union-attr]
-    assert not build_learner(tiny_settings(), CPU).encoder.channels_last
+    split = tiny_settings("encoder.batch_norm_groups=2")
+    assert not uses_channels_last(tiny_settings(), CUDA, torch.float32)
+    assert uses_channels_last(tiny_settings(), CUDA, torch.bfloat16)
+    assert not uses_channels_last(split, CPU, torch.float32)
+    assert uses_channels_last(tiny_settings("performance.channels_last=true"), CUDA, torch.float32)
+    assert not uses_channels_last(tiny_settings("performance.channels_last=false"), CPU, torch.float32)
+
+
+def test_an_optimizer_s_state_is_loaded_in_the_memory_format_of_its_weights() -> None:
+    settings = tiny_settings("strategy=finetuning")
+    learner, _ = learn(settings)
+    plan, progress = build_plan(settings), Progress(epoch=1)
+    optimizer = progress.take(plan.make_optimizer(learner, None), False)
+    for parameter in learner.encoder.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    saved = {name: value.contiguous() for name, value in progress.state_dict().items()}  # as a checkpoint holds it
+    loaded = Progress.restored(progress.position(), saved).take(plan.make_optimizer(learner, None), False)
+    for parameter in learner.encoder.parameters():
+        mine, theirs = (one.state[parameter]["momentum_buffer"] for one in (loaded, optimizer))
+        assert torch.equal(mine, theirs)
+        assert mine.stride() == parameter.stride()
 
 
 def _small_scaler(monkeypatch: pytest.MonkeyPatch) -> None:
