@@ -1,6 +1,6 @@
 """Read a frozen network: one pass over a source, one row of features or embeddings per image."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, Protocol
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ccl import ranks
 from ccl.data.sources import ImageSource
+from ccl.encoders.encoder import Embedded
 
 Output = Literal["features", "embeddings"]
 
@@ -22,6 +23,10 @@ class Encoder(Protocol):
 
     def __call__(self, images: Tensor) -> Tensor:
         """(N, 3, S, S) -> (N, D), unit norm, what the head gives."""
+        ...
+
+    def embed(self, images: Tensor) -> Embedded:
+        """Both from one forward."""
         ...
 
     def modules(self) -> Iterator[nn.Module]: ...
@@ -57,12 +62,33 @@ def extract(
     """
     if output not in ("features", "embeddings"):
         raise ValueError(f'output must be "features" or "embeddings", got {output!r}')
+    return _read(module, module.features if output == "features" else module, source, viewer, batch_size)
+
+
+def extract_both(
+    module: Encoder, source: ImageSource, viewer: PlainViewer, batch_size: int = 512
+) -> tuple[Tensor, Tensor]:
+    """Features (N, F) and embeddings (N, D) as `extract` gives them, from one forward of each image."""
+    num_features = 0
+
+    def side_by_side(images: Tensor) -> Tensor:
+        nonlocal num_features
+        embedded = module.embed(images)
+        num_features = embedded.features.shape[1]
+        return torch.cat([embedded.features.float(), embedded.unit.float()], dim=1)  # (n, F+D)
+
+    rows = _read(module, side_by_side, source, viewer, batch_size)
+    return rows[:, :num_features].contiguous(), rows[:, num_features:].contiguous()
+
+
+def _read(
+    module: Encoder, read: Callable[[Tensor], Tensor], source: ImageSource, viewer: PlainViewer, batch_size: int
+) -> Tensor:
     if not len(source):
         raise ValueError("there are no images to extract features from")
-    read = module.features if output == "features" else module
     mine = ranks.share(torch.arange(len(source)))
     is_shared = 1 < ranks.size() <= len(source)  # fewer images than ranks: everyone reads them all
     with evaluating(module):
         batches = viewer.plain_batches(source.subset(mine) if is_shared else source, batch_size)
         rows = torch.cat([read(images).float() for images in batches])
-    return (ranks.gather(rows, mine) if is_shared else rows).cpu()  # (N, F) or (N, D)
+    return (ranks.gather(rows, mine) if is_shared else rows).cpu()  # (N, …)

@@ -12,7 +12,7 @@ from ccl.evaluation.continual_metrics import average_accuracy, forgetting, forwa
 from ccl.evaluation.drift import Drift, Reading, centroid_drift, group_agreement, neighbour_overlap
 from ccl.evaluation.health import Health, alignment, effective_rank, is_collapsed, mean_cosine, uniformity
 from ccl.evaluation.knn_probe import fair_voters, knn_accuracy, knn_predict
-from ccl.evaluation.linear_probe import LinearClassifier, fit
+from ccl.evaluation.linear_probe import LinearClassifier, fit, standard_error
 from ccl.evaluation.paper_probe import fit_paper
 from ccl.evaluation.probe_stream import NUM_HEALTH_IMAGES, Embedded, ProbePart, embed_evenly, probe_stream
 
@@ -45,5 +45,6 @@ __all__ = [
     "mean_cosine",
     "neighbour_overlap",
     "probe_stream",
+    "standard_error",
     "uniformity",
 ]

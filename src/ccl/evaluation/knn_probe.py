@@ -33,9 +33,9 @@ def knn_predict(
     for start in range(0, len(queries), chunk_size):
         chunk = queries[start : start + chunk_size]
         similarities = torch.mm(chunk, bank.T, out=buffer[: len(chunk)])  # (m, N)
-        similarity, neighbours = similarities.topk(num_neighbours, dim=1)  # (m, k), (m, k)
+        similarity, neighbours = similarities.topk(num_neighbours, dim=1, sorted=False)  # (m, k), (m, k)
         # Measured from the nearest one, so that a small temperature can't overflow; a common factor changes no vote.
-        weights = ((similarity - similarity[:, :1]) / temperature).exp()  # (m, k)
+        weights = ((similarity - similarity.amax(dim=1, keepdim=True)) / temperature).exp()  # (m, k)
         votes = torch.zeros(len(chunk), len(classes)).scatter_add_(1, targets[neighbours], weights)  # (m, C)
         predicted[start : start + chunk_size] = votes.argmax(dim=1)
     winners: Tensor = classes[predicted]  # (M,)

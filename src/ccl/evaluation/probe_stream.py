@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from ccl.data.sources import ImageSource
-from ccl.encoders.reading import Encoder, PlainViewer, extract
+from ccl.encoders.reading import Encoder, PlainViewer, extract, extract_both
 from ccl.evaluation.accuracy_matrix import ProbeResult
 from ccl.evaluation.health import Health
-from ccl.evaluation.knn_probe import knn_accuracy
+from ccl.evaluation.knn_probe import fair_voters, knn_accuracy
 from ccl.evaluation.linear_probe import CACHED_PROTOCOL, fit
 
-NUM_HEALTH_IMAGES = 2048  # a sample only: embeddings cost a second forward pass
+NUM_HEALTH_IMAGES = 2048  # a sample only: every pair of them is compared
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ def probe_stream(
     num_health_images: int = NUM_HEALTH_IMAGES,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ProbeResult:
-    """Fit a probe for each part and one for all classes, by the cached protocol; every image's features are read once.
+    """Fit a probe for each part and one for all classes, by the cached protocol; every image is read once for all.
 
     `on_progress(done, total)` is told after each reading and each fit. Health is that of the test images' embeddings.
-    The nearest neighbours' vote (200, temperature 0.07) on the same features is told beside it.
+    The vote of the nearest neighbours (`fair_voters` of them, temperature 0.07) on the same features stands beside it.
     """
     if not parts:
         raise ValueError("there are no parts to probe")
@@ -48,23 +48,26 @@ def probe_stream(
         if on_progress is not None:
             on_progress(next(steps), 3 * len(parts) + 2)
 
-    train, test, per_step = [], [], []
+    train, test, embeddings, per_step = [], [], [], []
     for part in parts:
         train.append(extract(encoder, part.train, viewer, batch_size))  # (N, F)
         tick()
-        test.append(extract(encoder, part.test, viewer, batch_size))  # (M, F)
+        features, embedded = extract_both(encoder, part.test, viewer, batch_size)  # (M, F), (M, D)
+        test.append(features)
+        embeddings.append(embedded)
         tick()
         per_step.append(fit(train[-1], part.train_labels).accuracy(test[-1], part.test_labels))
         tick()
-    train_labels = torch.cat([part.train_labels for part in parts])
-    test_labels = torch.cat([part.test_labels for part in parts])
-    probe = fit(torch.cat(train), train_labels)
+    train_rows, train_labels = torch.cat(train), torch.cat([part.train_labels for part in parts])
+    test_rows, test_labels = torch.cat(test), torch.cat([part.test_labels for part in parts])
+    probe = fit(train_rows, train_labels)
     all_class = [probe.accuracy(rows, part.test_labels) for rows, part in zip(test, parts, strict=True)]
-    total = sum(value * len(rows) for value, rows in zip(all_class, test, strict=True)) / sum(map(len, test))
+    total = sum(value * len(rows) for value, rows in zip(all_class, test, strict=True)) / len(test_rows)
     tick()
-    health = Health.of(embed_evenly(encoder, parts, viewer, num_health_images, batch_size).rows)
+    health = Health.of(torch.cat(embeddings)[_evenly(len(test_rows), num_health_images)])
     tick()
-    neighbours = knn_accuracy(torch.cat(train), train_labels, torch.cat(test), test_labels)
+    voters = fair_voters(len(train_rows), len(probe.classes))
+    neighbours = knn_accuracy(train_rows, train_labels, test_rows, test_labels, voters)
     return ProbeResult(tuple(per_step), tuple(all_class), total, CACHED_PROTOCOL, health, neighbours)
 
 
@@ -82,9 +85,7 @@ def embed_evenly(
 ) -> Embedded:
     """At most `num_images` test images at even distances over the stream, as the head sees them."""
     sizes = [len(part.test) for part in parts]
-    chosen = torch.arange(sum(sizes))
-    if len(chosen) > num_images:
-        chosen = torch.linspace(0, len(chosen) - 1, num_images).round().long()
+    chosen = _evenly(sum(sizes), num_images)
     steps = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor(sizes))[chosen]
     labels = torch.cat([part.test_labels for part in parts])[chosen]
     rows, start = [], 0
@@ -94,3 +95,8 @@ def embed_evenly(
         if len(positions):
             rows.append(extract(encoder, part.test.subset(positions), viewer, batch_size, "embeddings"))
     return Embedded(torch.cat(rows), steps, labels)
+
+
+def _evenly(num_rows: int, most: int) -> Tensor:
+    """At most so many positions at even distances."""
+    return torch.arange(num_rows) if num_rows <= most else torch.linspace(0, num_rows - 1, most).round().long()

@@ -15,7 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ccl.catalogue import EMBEDDINGS, SELECTIONS, VIEWS
 from ccl.encoders import Encoder
-from ccl.evaluation import NUM_HEALTH_IMAGES
 from ccl.runs.build import (
     build_composition,
     build_learner,
@@ -217,7 +216,7 @@ def _bytes_of_pixels(settings: Settings) -> int:
 
 def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals: int) -> int:
     probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after] if num_tested else 0
-    read = probes * (num_images + num_tested + min(num_tested, NUM_HEALTH_IMAGES))
+    read = probes * (num_images + num_tested)
     selection = build_selection(settings)
     if selection is not None and (selection.budget is not None or selection.per_cluster > 0):
         needs = SELECTIONS[selection.method].needs

@@ -89,7 +89,7 @@ def test_reading_counts_probes_and_selection() -> None:
     plain = load_settings("cifar100", ["strategy=finetuning", "probe.after=never"])
     assert estimate(plain, [100] * 5, [2] * 5, 3000).num_read == 0
     chosen = load_settings("cifar100", ["strategy=ccl", "probe.after=last"])
-    assert estimate(chosen, [100] * 5, [2] * 5, 3000).num_read == 500 * 7 + 2 * (500 + 3000 + 2048)
+    assert estimate(chosen, [100] * 5, [2] * 5, 3000).num_read == 500 * 7 + 2 * (500 + 3000)
     assert estimate(chosen, [100] * 5, [2] * 5, 0).num_read == 500 * 7
     drawn = load_settings("cifar100", ["strategy=simple_rehearsal", "probe.after=never", "memory.clusters=estimate"])
     assert estimate(drawn, [100] * 5, [2] * 5, 0).num_read == 500

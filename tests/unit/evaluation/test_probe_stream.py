@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from ccl.data.sources import ArraySource
-from ccl.evaluation import ProbePart, probe_stream
+from ccl.encoders import Embedded
+from ccl.evaluation import ProbePart, embed_evenly, knn_accuracy, probe_stream
 
 # Two steps of two classes. Colour 0 … 255 of the first channel tells classes within each step, but class 2 of step 2
 # looks exactly like class 0 of step 1, and the second channel is the same everywhere.
@@ -26,8 +27,12 @@ class Colours(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         return images.mean(dim=(2, 3))
 
+    def embed(self, images: Tensor) -> Embedded:
+        features = self.features(images)
+        return Embedded(features, features, nn.functional.normalize(features, dim=1))
+
     def forward(self, images: Tensor) -> Tensor:
-        return nn.functional.normalize(self.features(images), dim=1)
+        return self.embed(images).unit
 
 
 def images_of(labels: list[int]) -> ArraySource:
@@ -53,12 +58,33 @@ def test_accuracies_by_hand() -> None:
     assert "cached" in result.protocol
 
 
-def test_each_image_is_read_once_and_health_reads_a_few_more() -> None:
+def test_each_image_is_read_once_for_all() -> None:
     viewer = Counting()
     result = probe_stream(Colours(), PARTS, viewer, num_health_images=5)
-    assert viewer.num_read == 18 + 4 + 12 + 8 + 5
+    assert viewer.num_read == 18 + 4 + 12 + 8
     assert result.health is not None
     assert (result.health.num_rows, result.health.dim) == (5, 3)
+
+
+def test_health_is_of_the_rows_that_are_embedded_evenly() -> None:
+    health = probe_stream(Colours(), PARTS, Counting(), num_health_images=4).health
+    some = embed_evenly(Colours(), PARTS, Counting(), 4)
+    assert some.labels.tolist() == [0, 2, 3, 2]  # of the twelve test images the 1st, 5th, 8th and 12th
+    assert health is not None
+    assert health.mean_cosine == pytest.approx(float(((some.rows @ some.rows.T).sum() - 4) / (4 * 3)), abs=1e-5)
+
+
+def test_as_many_neighbours_vote_as_a_class_has_images() -> None:
+    """35 here: the 30 images of class 5 that are exactly the test's, and 5 of the 40 of class 6 that are near it."""
+    angles = torch.tensor([0.0] * 30 + [0.15] * 40)
+    rows = torch.stack([angles.cos(), angles.sin(), torch.zeros(70)], dim=1)
+    source = ArraySource((255 * rows).round().to(torch.uint8)[:, :, None, None].expand(-1, -1, 2, 2).contiguous())
+    labels = torch.tensor([5] * 30 + [6] * 40)
+    result = probe_stream(
+        Colours(), [ProbePart(source, labels, source.subset(torch.arange(2)), labels[:2])], Counting()
+    )
+    assert result.knn_total == 100.0
+    assert knn_accuracy(rows, labels, rows[:2], labels[:2], 200) == 0.0  # all 70: 30 against 40 e^(-0.16)
 
 
 def test_health_is_of_the_embeddings_of_all_test_images() -> None:
