@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from benchmarks.timing import Row
-from ccl.encoders.reading import extract
-from ccl.folder import ENCODER, SETTINGS
+from ccl.encoders.feature_extraction import extract
 from ccl.loading import load_settings
 from ccl.memory import cluster_count, estimate_num_clusters, group
+from ccl.run_files import ENCODER, SETTINGS
 from ccl.runs.build import build_learner, build_stream, build_viewer
 from ccl.seeding import generator
 

@@ -9,7 +9,7 @@ from benchmarks.timing import Row
 from ccl.loading import load_settings
 from ccl.runs import run
 from ccl.runs.cost import estimate, step_sizes
-from ccl.runs.rates import measured_rate
+from ccl.runs.throughput import measured_rate
 
 _SMALL_RESNET = ("encoder.backbone=resnet18", "encoder.width=16", "data.images_per_class=40", "epochs=3")
 _LARGE_RESNET = (

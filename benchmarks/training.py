@@ -22,7 +22,7 @@ from ccl.runs.run_checkpoint import RunState, stamp
 from ccl.settings import Settings
 from ccl.training import Progress, update
 from ccl.training.checkpoint import CheckpointStore
-from ccl.training.stopping import StopRequest
+from ccl.training.stop_signals import StopRequest
 
 
 def efficiency() -> Iterator[Row]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ccl.data import class_incremental, load_dataset
 from ccl.encoders import make_encoder
-from ccl.encoders.reading import extract
+from ccl.encoders.feature_extraction import extract
 from ccl.evaluation import fit
 from ccl.objectives import MoCoV2
 from ccl.retention import ExtraSampleQueue, TeacherDistillation

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
+from ccl.byte_sizes import num_bytes
 from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, OLD_IMAGES, RETENTION, SELECTIONS, WEIGHT_RULES
 from ccl.errors import RefusedError, did_you_mean
-from ccl.sizes import num_bytes
 from ccl.strategies import STRATEGIES, Strategy, refusal
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]

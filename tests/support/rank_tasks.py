@@ -14,7 +14,7 @@ from torch import Tensor
 from ccl import ranks
 from ccl.catalogue import NEGATIVES, OBJECTIVES
 from ccl.encoders import Encoder
-from ccl.encoders.reading import extract
+from ccl.encoders.feature_extraction import extract
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
 from ccl.runs.build import Stream, build_learner, build_stream, build_viewer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ccl.sizes import num_bytes
+from ccl.byte_sizes import num_bytes
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def _speed() -> Iterator[tuple[str, str]]:
     """What the two small presets' networks learn a second here, and how long a run would take."""
     from ccl.loading import load_settings
     from ccl.runs.cost import estimate, step_sizes
-    from ccl.runs.rates import clock, measured_rate
+    from ccl.runs.throughput import clock, measured_rate
 
     demo, mini = load_settings("demo"), load_settings("cifar100-mini")
     small, larger = measured_rate(demo, 1.0), measured_rate(mini, 1.0)

@@ -75,9 +75,9 @@ def _show_cost(cells: "list[Cell]", out: Path, scale: str, yes: bool) -> None:
     import torch
 
     from ccl.errors import UserError
-    from ccl.folder import is_finished
+    from ccl.run_files import is_finished
     from ccl.runs.cost import estimate, step_sizes
-    from ccl.runs.rates import in_words, measured_rate
+    from ccl.runs.throughput import in_words, measured_rate
 
     left = [cell for cell in cells if not is_finished(cell.settings, out / cell.name)]
     if not left:

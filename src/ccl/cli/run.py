@@ -32,8 +32,8 @@ def run(
     Example: ccl run cifar100-mini --data-root DATA --set strategy=finetuning --set seed=1 --out runs/finetuning-1
     """
     from ccl.errors import UserError
-    from ccl.folder import is_finished
     from ccl.loading import load_settings
+    from ccl.run_files import is_finished
 
     settings = load_settings(preset, with_data(assignments, data_root, download))
     if dry_run:
@@ -69,7 +69,7 @@ def _show_cost(settings: "Settings") -> None:
 
     from ccl.runs.build import build_device
     from ccl.runs.cost import estimate, step_sizes
-    from ccl.runs.rates import measured_rate, sheet
+    from ccl.runs.throughput import measured_rate, sheet
 
     device = build_device(settings)
     cost = estimate(settings, *step_sizes(settings))

@@ -16,7 +16,7 @@ def status(
     Example: ccl status my-encoder
     """
     from ccl.continual_encoder.encoder_folder import EncoderFolder
-    from ccl.folder import read_status
+    from ccl.run_files import read_status
 
     folder = EncoderFolder(state)
     ledger = folder.ledger()

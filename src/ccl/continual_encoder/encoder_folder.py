@@ -20,9 +20,9 @@ from typing import Any
 
 from ccl.atomic_files import write_file
 from ccl.errors import UserError
-from ccl.folder import SETTINGS
 from ccl.loading import dump_settings, load_settings
 from ccl.memory import RehearsalMemory
+from ccl.run_files import SETTINGS
 from ccl.runs.folder_lock import Kind
 from ccl.runs.run_checkpoint import by_part
 from ccl.settings import Settings

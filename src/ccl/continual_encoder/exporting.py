@@ -20,7 +20,7 @@ from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.continual_encoder.output_checks import check_target, require
 from ccl.data import ImageSource, chain, load_dataset
 from ccl.encoders import make_backbone
-from ccl.encoders.reading import evaluating
+from ccl.encoders.feature_extraction import evaluating
 from ccl.errors import UserError
 from ccl.settings import EncoderSettings
 

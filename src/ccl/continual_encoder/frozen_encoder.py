@@ -14,7 +14,7 @@ from torch import Tensor
 from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.data import ImageSource, squared
 from ccl.encoders import Encoder
-from ccl.encoders.reading import extract
+from ccl.encoders.feature_extraction import extract
 from ccl.errors import UserError
 from ccl.runs.build import build_device, build_encoder, build_learner, build_viewer
 from ccl.runs.run_checkpoint import by_part

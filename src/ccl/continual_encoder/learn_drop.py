@@ -19,7 +19,7 @@ from ccl.continual_encoder.pending_drop import UNPACKED, PendingDrop, fingerprin
 from ccl.continual_encoder.promotion import judged, load_labelled, lost_too_much
 from ccl.data import BadImage, Gathered, ImageSource, squared, write_bad_images
 from ccl.errors import UserError
-from ccl.folder import METRICS, read_rows
+from ccl.run_files import METRICS, read_rows
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
 from ccl.runs.protocol import code_hash
@@ -28,7 +28,7 @@ from ccl.runs.session import Session
 from ccl.settings import Settings, merged
 from ccl.training import Learner, Observer, Progress, learn_step
 from ccl.training.checkpoint import Checkpoint
-from ccl.training.stopping import StopRequest
+from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
 
 BAD_IMAGES = "bad_images.csv"

@@ -11,7 +11,7 @@ from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.continual_encoder.frozen_encoder import thawed
 from ccl.data import Dataset, ImageSource, load_dataset
 from ccl.encoders import Encoder
-from ccl.encoders.reading import evaluating, extract
+from ccl.encoders.feature_extraction import evaluating, extract
 from ccl.errors import UserError
 from ccl.evaluation import Drift, Reading, fair_voters, fit, knn_accuracy
 from ccl.memory import RehearsalMemory

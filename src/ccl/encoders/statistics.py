@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ccl import ranks
 from ccl.data.sources import ImageSource
 from ccl.encoders.encoder import Encoder
-from ccl.encoders.reading import PlainViewer, evaluating
+from ccl.encoders.feature_extraction import PlainViewer, evaluating
 
 
 def reestimate(encoder: Encoder, source: ImageSource, viewer: PlainViewer, batch_size: int) -> None:

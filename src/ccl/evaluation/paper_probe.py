@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ccl import seeding
 from ccl.data.sources import ImageSource
-from ccl.encoders.reading import Encoder, PlainViewer, evaluating, extract
+from ccl.encoders.feature_extraction import Encoder, PlainViewer, evaluating, extract
 from ccl.evaluation.linear_probe import LinearClassifier, enumerate_labels, moments
 
 Normalise = Literal["none", "standardise"]

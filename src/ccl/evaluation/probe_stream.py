@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ccl.data.sources import ImageSource
-from ccl.encoders.reading import Encoder, PlainViewer, extract, extract_both
+from ccl.encoders.feature_extraction import Encoder, PlainViewer, extract, extract_both
 from ccl.evaluation.accuracy_matrix import ProbeResult
 from ccl.evaluation.health import Health
 from ccl.evaluation.knn_probe import fair_voters, knn_accuracy

@@ -12,9 +12,9 @@ from typing import Any
 from ccl.atomic_files import write_file
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
-from ccl.folder import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS, read_rows
 from ccl.loading import dump_settings, load_settings
 from ccl.report.trackers import Tracker
+from ccl.run_files import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS, read_rows
 from ccl.settings import Settings
 from ccl.training import Observer, Remembered
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from ccl.data import BadImageError
 from ccl.data.decoding import decode
-from ccl.folder import MEMORY
+from ccl.run_files import MEMORY
 
 SIDE = 96  # longest side of an embedded image
 _MOST_BYTES = 4000  # of an image taken as it is, any of 32×32 is below; larger files would make the page heavy

@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 
 from ccl import ranks
+from ccl.byte_sizes import num_bytes
 from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES, PartRow
 from ccl.composition import Composition
 from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
@@ -17,7 +18,6 @@ from ccl.memory import Budget
 from ccl.runs.stream_builder import cut_datasets, probe_parts
 from ccl.seeding import seeded
 from ccl.settings import Settings
-from ccl.sizes import num_bytes
 from ccl.training import Learner, Plan, Selection
 from ccl.training.learner import CONTRAST
 from ccl.training.precision import LossScaler, choose

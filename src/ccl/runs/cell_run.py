@@ -14,10 +14,10 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from ccl.errors import UserError
-from ccl.folder import METRICS, PROTOCOL, SETTINGS, is_finished, read_status
 from ccl.loading import dump_settings, load_settings
 from ccl.report import RunRecord, read_run
 from ccl.report.measures import all_classes
+from ccl.run_files import METRICS, PROTOCOL, SETTINGS, is_finished, read_status
 from ccl.runs.folder_lock import LOCK
 from ccl.runs.grid_cells import Cell
 

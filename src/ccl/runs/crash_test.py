@@ -13,7 +13,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from ccl.folder import ACCURACY, CHECKPOINTS, read_rows, read_status
+from ccl.run_files import ACCURACY, CHECKPOINTS, read_rows, read_status
 from ccl.training.checkpoint import CheckpointStore
 
 # Three steps of embedded images, some ten seconds of learning on one thread.

@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ccl.errors import UserError
-from ccl.folder import SETTINGS, read_status
+from ccl.run_files import SETTINGS, read_status
 
 LOCK = ".lock"
 

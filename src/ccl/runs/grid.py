@@ -10,12 +10,12 @@ from typing import Protocol
 from ccl.data import load_dataset
 from ccl.data.cifar import LAYOUTS
 from ccl.errors import UserError
-from ccl.folder import SETTINGS, is_finished
 from ccl.loading import load_settings
 from ccl.report import RunRecord
+from ccl.run_files import SETTINGS, is_finished
 from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure
 from ccl.runs.grid_cells import Cell
-from ccl.training.stopping import StopRequest
+from ccl.training.stop_signals import StopRequest
 
 SECONDS_BETWEEN_LOOKS = 0.3
 _MAX_SHOWN = 8  # conflicts; the others are counted

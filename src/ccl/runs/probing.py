@@ -7,7 +7,7 @@ import torch
 
 from ccl.data import chain
 from ccl.encoders import Encoder
-from ccl.encoders.reading import extract
+from ccl.encoders.feature_extraction import extract
 from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
 from ccl.runs.build import Stream
 from ccl.runs.session import Session

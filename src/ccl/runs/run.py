@@ -8,9 +8,9 @@ import torch
 from ccl import ranks
 from ccl.data import write_bad_images
 from ccl.evaluation import AccuracyMatrix
-from ccl.folder import is_finished
 from ccl.report import RunRecord, read_run
 from ccl.report.trackers import make_trackers
+from ccl.run_files import is_finished
 from ccl.runs.build import (
     Stream,
     build_device,
@@ -27,7 +27,7 @@ from ccl.runs.run_outputs import keep, stored
 from ccl.runs.session import Session
 from ccl.settings import Settings
 from ccl.training import Observer, Progress, learn_stream
-from ccl.training.stopping import StopRequest
+from ccl.training.stop_signals import StopRequest
 
 
 def run(settings: Settings, folder: Path, display: Observer | None = None) -> RunRecord:

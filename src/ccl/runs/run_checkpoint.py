@@ -17,7 +17,7 @@ from ccl.runs.process_memory import give_back
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Progress, SavePoint
 from ccl.training.checkpoint import CheckpointStore
-from ccl.training.stopping import StopRequest
+from ccl.training.stop_signals import StopRequest
 
 # Saving may take one part in so many of the time; epochs shorter than that are not worth a checkpoint each.
 COST_DIVISOR = 50

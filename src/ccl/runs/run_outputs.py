@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ccl import ranks
 from ccl.evaluation import embed_evenly
-from ccl.folder import EMBEDDINGS, ENCODER, MEMORY
+from ccl.run_files import EMBEDDINGS, ENCODER, MEMORY
 from ccl.runs.build import Stream
 from ccl.training import Learner
 from ccl.views import Viewer

@@ -7,15 +7,15 @@ from typing import Any
 
 from ccl import ranks
 from ccl.errors import StoppedError
-from ccl.folder import CHECKPOINTS, read_status
 from ccl.report import Log, RunLog
 from ccl.report.trackers import Tracker
+from ccl.run_files import CHECKPOINTS, read_status
 from ccl.runs.process_memory import peak_memory
 from ccl.runs.run_checkpoint import RunState, Stateful, resume, stamp
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Observers, Progress, SavePoint
 from ccl.training.checkpoint import CheckpointStore
-from ccl.training.stopping import StopRequest
+from ccl.training.stop_signals import StopRequest
 
 
 class Session:

@@ -1,6 +1,6 @@
 """When the parts act: the learner, its optimizer, and the one loop over the stream."""
 
-from ccl.training.exemplars import Remembered, Selection, remember
+from ccl.training.exemplar_selection import Remembered, Selection, remember
 from ccl.training.learner import Learner
 from ccl.training.loop import SavePoint, learn_step, learn_stream
 from ccl.training.observer import Observer, Observers

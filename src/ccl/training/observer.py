@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ccl.training.exemplars import Remembered
+from ccl.training.exemplar_selection import Remembered
 
 
 class Observer:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ccl.views.products import canvas, padded, products, products_from_left
+from ccl.views.batched_matmul import canvas, padded, products, products_from_left
 
 _TILED_FROM, _TILE = 128, 56  # pixels of a line; measured on a CPU
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ccl.views.products import canvas, padded, products, products_from_left
+from ccl.views.batched_matmul import canvas, padded, products, products_from_left
 from ccl.views.recipes import Recipe
 
 NUM_ATTEMPTS = 10

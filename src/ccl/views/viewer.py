@@ -1,7 +1,7 @@
 """From positions in a source to finished views, batch by batch.
 
 Small views cost by the call and not by the image, so views of several batches are made in one block. A view's bits
-don't depend on what it is made with (`ccl.views.products`), so a block changes nothing but the time.
+don't depend on what it is made with (`ccl.views.batched_matmul`), so a block changes nothing but the time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ccl.data.sources import ImageSource
 from ccl.views.crops import crop_resize, plain_boxes
-from ccl.views.draws import ViewKey, drawn_appearance, drawn_boxes
-from ccl.views.finish import finish, normalise_
-from ccl.views.pictures import Crops, Task, Workers
+from ccl.views.finish_views import finish, normalise_
+from ccl.views.loader_workers import Crops, Task, Workers
+from ccl.views.random_draws import ViewKey, drawn_appearance, drawn_boxes
 from ccl.views.recipes import Recipe
 
 _BLOCK_BYTES = 2**23  # of finished views made at once, at least a batch of them; measured on a CPU

@@ -20,7 +20,7 @@ from ccl.continual_encoder import promotion
 from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder
 from ccl.data import Dataset
 from ccl.errors import UserError
-from ccl.folder import read_status
+from ccl.run_files import read_status
 from ccl.runs.folder_lock import locked
 from ccl.runs.run_checkpoint import RunState
 from ccl.training.checkpoint import DiskFullError

@@ -10,8 +10,8 @@ from rich.console import Console
 from tracker_story import WHOLE, Open, learn, log_of, without_times
 
 from ccl.errors import StoppedError, UserError
-from ccl.folder import METRICS, SETTINGS
 from ccl.loading import load_settings
+from ccl.run_files import METRICS, SETTINGS
 from ccl.runs import run
 from ccl.runs.display import PlainDisplay, RichDisplay
 from ccl.settings import differences

@@ -7,7 +7,7 @@ import pytest
 from ccl.catalogue import OBJECTIVES
 from ccl.loading import load_settings
 from ccl.runs.cost import Cost, estimate, step_sizes
-from ccl.runs.rates import ASSUMED_GPU_RATE, clock, in_words, measured_rate, sheet
+from ccl.runs.throughput import ASSUMED_GPU_RATE, clock, in_words, measured_rate, sheet
 
 
 def test_images_are_counted_with_the_memory_of_earlier_steps() -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 from tiny import Watcher, learn, same, tiny_settings
 
-from ccl.encoders.reading import extract
+from ccl.encoders.feature_extraction import extract
 from ccl.runs.build import build_learner, build_stream, build_viewer
 from ccl.training.checkpoint import CheckpointStore
 

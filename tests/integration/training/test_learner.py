@@ -8,7 +8,7 @@ from tiny import Watcher, learn, tiny_settings
 from torch import nn
 
 from ccl.encoders import Encoder
-from ccl.encoders.reading import evaluating, extract
+from ccl.encoders.feature_extraction import evaluating, extract
 from ccl.memory import RehearsalMemory, group, view_variance
 from ccl.memory.selection import distance_to_mean
 from ccl.part import BatchContext, Retention

@@ -228,7 +228,7 @@ def test_a_signal_saves_leaves_and_the_same_call_goes_on(
 
 def test_a_second_ctrl_c_leaves_at_once() -> None:
     code = (
-        "import signal; from ccl.training.stopping import StopRequest\n"
+        "import signal; from ccl.training.stop_signals import StopRequest\n"
         "with StopRequest() as stop:\n"
         "    stop.is_immediate = False\n"
         "    signal.raise_signal(signal.SIGINT); print('saving', flush=True)\n"

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from tiny import Watcher, learn, same, tiny_settings
 
 from ccl.encoders import Encoder
-from ccl.encoders.reading import extract
+from ccl.encoders.feature_extraction import extract
 from ccl.encoders.statistics import reestimate
 from ccl.runs import run
 from ccl.runs.build import build_learner, build_stream, build_viewer
@@ -99,7 +99,8 @@ def test_remembered_statistics_do_not_change_what_a_step_learns() -> None:
 def test_the_average_is_selected_with(monkeypatch: pytest.MonkeyPatch) -> None:
     readers: list[object] = []
     monkeypatch.setattr(
-        "ccl.training.exemplars.extract", lambda encoder, *rest: readers.append(encoder) or extract(encoder, *rest)
+        "ccl.training.exemplar_selection.extract",
+        lambda encoder, *rest: readers.append(encoder) or extract(encoder, *rest),
     )
     learner, _ = learn(tiny_settings("strategy=ccl", "weight_rule=average"))
     assert readers == [learner.product] * 2

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ccl.views import RECIPES, Recipe
-from ccl.views.draws import ViewKey, drawn_appearance
+from ccl.views.random_draws import ViewKey, drawn_appearance
 
 
 def test_recipes_are_the_published_ones() -> None:

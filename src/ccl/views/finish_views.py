@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ccl.views.blur import blur_radius, gaussian_blur
 from ccl.views.colour import jitter_, to_grey
-from ccl.views.draws import Appearance
+from ccl.views.random_draws import Appearance
 from ccl.views.recipes import Recipe
 
 # Values worked on at once on a CPU, so that a dozen operations in a row find them in the cache.

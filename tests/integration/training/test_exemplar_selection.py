@@ -9,7 +9,7 @@ from tiny import learn, tiny_settings
 
 from ccl import memory as memory_module
 from ccl.data import ImageSource, chain
-from ccl.encoders.reading import extract
+from ccl.encoders.feature_extraction import extract
 from ccl.errors import UserError
 from ccl.memory import estimate_num_clusters, group, herding
 from ccl.memory.budget import in_turns
@@ -82,7 +82,7 @@ def test_an_estimate_is_that_of_the_embeddings() -> None:
 
 
 def test_a_random_draw_from_a_budget_reads_no_embeddings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ccl.training.exemplars.extract", None)
+    monkeypatch.setattr("ccl.training.exemplar_selection.extract", None)
     _, watcher = learn(tiny_settings("strategy=simple_rehearsal", "memory.budget=6", "memory.clusters=estimate"))
     assert watcher.kept[-1] == Remembered(0, False, 3, 6)
 

@@ -11,7 +11,7 @@ from ccl import ranks
 from ccl.catalogue import CLUSTERS, EMBEDDINGS, ONE_POOL, SELECTIONS, VIEWS
 from ccl.data import ImageSource
 from ccl.encoders import Encoder
-from ccl.encoders.reading import evaluating, extract
+from ccl.encoders.feature_extraction import evaluating, extract
 from ccl.memory.budget import Budget, within
 from ccl.memory.cluster_count import estimate_num_clusters
 from ccl.memory.selection import distance_to_mean, group, lowest_scores, random_draw, view_variance

@@ -16,8 +16,8 @@ from torch import Tensor
 from ccl.data.decoding import Reduction, decode, in_full
 from ccl.data.sources import EncodedSource, FileSource, ImageSource
 from ccl.views import RECIPES, Recipe, ViewBatch, Viewer
-from ccl.views.draws import ViewKey, drawn_boxes
-from ccl.views.pictures import Cutting
+from ccl.views.loader_workers import Cutting
+from ccl.views.random_draws import ViewKey, drawn_boxes
 
 LARGE = RECIPES["moco_imagenet"]
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ccl.data.sources import ImageSource
 from ccl.views.crops import NUM_BOX_DRAWS, plain_boxes
-from ccl.views.draws import ViewKey, drawn_boxes
+from ccl.views.random_draws import ViewKey, drawn_boxes
 from ccl.views.recipes import Recipe
 
 Crops = tuple[list[Tensor], Tensor]  # uint8 (N, 3, S, S) for each view, and (M, 3, S, S) of the plain images
