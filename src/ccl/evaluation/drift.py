@@ -154,19 +154,19 @@ class Drift:
         if self.num_rows < FEWEST_ROWS:
             images = "1 known image" if self.num_rows == 1 else f"{self.num_rows} known images"
             return f"unclear: {images} are too few to compare; at least {FEWEST_ROWS} are needed."
-        told = self._agreement_told
+        agreement = self._agreement_sentence
         if math.isnan(self.neighbour_overlap):
-            return f"first: nothing older can be compared.{told}"
+            return f"first: nothing older can be compared.{agreement}"
         then, now = self.group_agreement
         changed = f"neighbours of old images changed for {100 * (1 - self.neighbour_overlap):.0f} %."
         if now < then - LOST_POINTS or (math.isnan(now) and self.neighbour_overlap < LOST_OVERLAP):
-            return f"lost: {changed}{told}"
+            return f"lost: {changed}{agreement}"
         if self.neighbour_overlap < KEPT_OVERLAP:
-            return f"changed: {changed}{told} Fit anew what was built on the old features."
-        return f"kept: old images still have {100 * self.neighbour_overlap:.0f} % of their neighbours.{told}"
+            return f"changed: {changed}{agreement} Fit anew what was built on the old features."
+        return f"kept: old images still have {100 * self.neighbour_overlap:.0f} % of their neighbours.{agreement}"
 
     @property
-    def _agreement_told(self) -> str:
+    def _agreement_sentence(self) -> str:
         then, now = self.group_agreement
         if math.isnan(now):
             return ""
@@ -223,7 +223,7 @@ def _neighbours(rows: Tensor, k: int) -> Iterator[Tensor]:
     for start in range(0, len(unit), size):
         here = torch.arange(start, min(start + size, len(unit)))
         similarity = (unit[here] @ unit.T).round(decimals=_DECIMALS)  # (chunk, N)
-        similarity[torch.arange(len(here)), here] = -math.inf  # a row is no neighbour of its own
+        similarity[torch.arange(len(here)), here] = -math.inf  # a row is not a neighbour of its own
         furthest = similarity.topk(k, dim=1).values[:, -1:]  # (chunk, 1): which of equal ones topk finds is open
         is_nearer, is_level = similarity > furthest, similarity == furthest
         num_open = k - is_nearer.sum(dim=1, keepdim=True)  # (chunk, 1)

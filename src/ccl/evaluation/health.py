@@ -48,7 +48,7 @@ def uniformity(embeddings: Tensor) -> float:
     for start in range(0, len(unit), _CHUNK):
         here = torch.arange(start, min(start + _CHUNK, len(unit)))
         distance = torch.addmm(squared[here, None] + squared, unit[here], unit.T, alpha=-2)  # (chunk, N), squared
-        distance[torch.arange(len(here)), here] = math.inf  # a row is no pair with itself
+        distance[torch.arange(len(here)), here] = math.inf  # a row is not a pair with itself
         total += float(distance.mul_(-2).exp_().sum(dtype=torch.float64))
     return math.log(total / (len(unit) * (len(unit) - 1)))
 
