@@ -37,7 +37,7 @@ def probe_stream(
 ) -> ProbeResult:
     """Fit a probe for each part and one for all classes, by the cached protocol; every image is read once for all.
 
-    `on_progress(done, total)` is told after each reading and each fit. Health is that of the test images' embeddings.
+    `on_progress(done, total)` is called after each reading and each fit. Health is that of the test images' embeddings.
     The vote of the nearest neighbours (`fair_voters` of them, temperature 0.07) on the same features stands beside it.
     """
     if not parts:
