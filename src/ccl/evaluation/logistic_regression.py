@@ -2,8 +2,8 @@
 
 Features are turned into their principal directions once, for all strengths of the penalty and all subsets of rows. The
 preconditioner has, for each class, the exact block of the Hessian in the directions of the largest variance and its
-exact diagonal in the others. On features of convnets it took a third to a tenth of the evaluations that Böhning's bound
-(covariance/2 + l2, the same for all classes) took, and one building costs about two of them.
+exact diagonal in the others. On features of convnets it took about a third of the evaluations that Böhning's bound
+(covariance/2 + l2, the same for all classes) took, and building it costs two to three of them.
 """
 
 from collections.abc import Callable, Iterator

@@ -5,6 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from ccl.data.sources import ArraySource
+from ccl.encoders import make_encoder
+from ccl.encoders.reading import extract_both
 from ccl.evaluation import evaluating, extract
 
 
@@ -53,6 +55,15 @@ def test_embeddings_are_the_forward_pass() -> None:
     rows = extract(Net(), make_source(), PlainPixels(), batch_size=4, output="embeddings")
     assert rows.shape == (11, 5)
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(11))
+
+
+def test_one_forward_gives_both() -> None:
+    encoder, source = make_encoder("convnet", width=4, dim=6, seed=0), make_source()
+    encoder.features(source.images.float())  # other statistics than a fresh batch norm's
+    features, embeddings = extract_both(encoder, source, PlainPixels(), batch_size=4)
+    assert torch.equal(features, extract(encoder, source, PlainPixels(), batch_size=4))
+    assert torch.equal(embeddings, extract(encoder, source, PlainPixels(), batch_size=4, output="embeddings"))
+    assert (features.shape, embeddings.shape) == ((11, 32), (11, 6))
 
 
 def test_half_precision_comes_back_as_float32() -> None:
