@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ccl.report.tables import Table
-    from ccl.runs.grid_cells import Cell
+    from ccl.runs.grid_cells import Cell, Grid
 
 
 def compare(
@@ -41,29 +41,45 @@ def compare(
 
     Example: ccl compare cifar100-mini --data-root DATA --steps 5,10 --seeds 0-4 --out runs/table1
     """
+    assignments = with_data(assignments, data_root, download)
+    grid = chosen_grid(preset, strategies, objectives, steps, seeds, vary, assignments)
+
+    from rich.console import Console
+
+    from ccl.runs.grid_cells import make_cells
+
+    title = f"ccl compare {Path(preset).stem}"
+    if not run_and_report(make_cells(grid, assignments), out, title, Console(), jobs):
+        raise typer.Exit(1)
+
+
+def chosen_grid(
+    preset: str,
+    strategies: str,
+    objectives: str | None,
+    steps: str | None,
+    seeds: str,
+    vary: "Sequence[str]",
+    assignments: "Sequence[str]",
+) -> "Grid":
+    """The grid that the words on the command line describe; a typo is reported before torch is imported."""
     from ccl.catalogue import OBJECTIVES
     from ccl.cli.pairs import pairs_left_out
     from ccl.cli.value_lists import assignment_lists, named, numbers
     from ccl.loading import load_settings
 
-    assignments = with_data(assignments, data_root, download)
     chosen, learned = named(strategies, "--strategies", ROWS), named(objectives, "--objectives", OBJECTIVES)
-    columns, varied = numbers(seeds, "--seeds"), assignment_lists(vary)
+    columns, cuts, varied = numbers(seeds, "--seeds"), numbers(steps, "--steps"), assignment_lists(vary)
     left_out: Collection[tuple[str, str]] = ()
     if "all" in (strategies, objectives):
         left_out = pairs_left_out(preset, assignments, chosen, learned)
-    else:  # a typo is reported at once; the cells are made after torch, which takes seconds
+    else:
         for name in chosen:
             load_settings(preset, [*assignments, f"strategy={name}"])
 
-    from rich.console import Console
+    from ccl.runs.grid_cells import Grid
 
-    from ccl.runs.grid_cells import Grid, make_cells
-
-    grid = Grid(preset, chosen, columns, learned, numbers(steps, "--steps"), varied, left_out)
-    cells = make_cells(grid, assignments)
-    if not run_and_report(cells, out, f"ccl compare {Path(preset).stem}", Console(), jobs):
-        raise typer.Exit(1)
+    return Grid(preset, chosen, columns, learned, cuts, varied, left_out)
 
 
 def run_and_report(

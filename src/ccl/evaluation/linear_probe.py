@@ -122,7 +122,7 @@ def fit(
     labels: Tensor,
     num_classes: int | None = None,
     l2: float | None = None,
-    tolerance: float = 3e-3,
+    tolerance: float = 1e-3,
     max_iterations: int = 500,
 ) -> LinearClassifier:
     """The minimiser of  mean cross-entropy + l2/2 ‖weights‖²  on standardised features; the bias is free.

@@ -35,6 +35,7 @@ STYLES: dict[str, tuple[str, str]] = {
 _SPARE_COLOURS = (
     *("#9600ff", "#b40069", "#695a0f", "#784ba5", "#ff0f69"),
     *("#006978", "#9678ff", "#c33cc3", "#00b400", "#a53c1e"),
+    *("#ff001e", "#1e6900", "#d29669", "#ff0fff", "#004bff"),
 )
 _SPARE_MARKERS = ("h", "p", "<", ">", "*", "d", "8")
 

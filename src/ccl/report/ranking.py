@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ccl.report import measures
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, Measure
+from ccl.report.run_groups import Arm, Measure, has_seeds
 from ccl.report.summary import partners
 from ccl.report.tables import Cell, Table, interval
 from ccl.settings import Settings
@@ -13,9 +13,10 @@ from ccl.strategies import STRATEGIES, asks_clusters
 
 _STORED = {"images": "Images (kB)", "vectors": "Vectors (kB)", "networks": "Networks (kB)"}
 
+_INTERVALS = "95 % interval: of the mean over seeds; where two overlap, the paired differences decide. "
 _NOTE = (
-    "95 % interval: of the mean over seeds; where two overlap, the paired differences decide. Time: of training, as a "
-    "multiple of Finetuning's with the same objective and steps. Stored when the stream has ended, beside the encoder "
+    "Time: of training, as a multiple of Finetuning's with the same objective and steps. Stored when the stream has "
+    "ended, beside the encoder "
     "itself: images with their files' sizes; vectors such as queues and banks; other networks such as teachers, "
     "predictors and an objective's own key encoder. Labels: what the method takes from them; steps cut by classes and "
     "probes use them in every row alike."
@@ -30,7 +31,7 @@ def ranking(arms: Sequence[Arm]) -> Table:
         "Ranked by accuracy, with what each method costs and stores",
         columns,
         tuple(_row(arm, arms) for arm in ranked),
-        _NOTE,
+        (_INTERVALS if has_seeds(arms) else "") + _NOTE,
         ("Networks (kB)", "Vectors (kB)", "Peak memory (MB)", "Images (kB)"),
     )
 

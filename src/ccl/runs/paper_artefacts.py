@@ -1,6 +1,6 @@
 """The paper's tables and figures as grids of runs, at the paper's scale and at one for two CPU cores."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ccl.errors import UserError, did_you_mean
@@ -14,6 +14,7 @@ THREE = ("moco_v2", "simclr", "insdisc")
 SIX_TRIALS = (0, 1, 2, 3, 4, 5)  # Paper: mean ± std of 6 on CIFAR-100, one trial on ImageNet
 ONE_TRIAL = (0,)
 _QUEUE_SIZES = {"extra_sample_queue.size": ("32", "64", "128", "256", "512")}
+_SMALL_QUEUE_SIZES = {"extra_sample_queue.size": ("8", "16", "32", "64", "128")}  # a quarter, as the memory is
 _CLUSTERS = {"memory.clusters": ("2", "5", "8", "10", "12", "15", "20", "30")}
 
 
@@ -26,13 +27,15 @@ class Artefact:
     paper: tuple[Grid, ...]  # at the paper's scale, one for each dataset
     class_steps: Sequence[int] = (10,)  # of the small class stream; the domain stream has as many steps as sets
     has_domain_stream: bool = True
+    small_vary: Mapping[str, Sequence[str]] | None = None  # values of the small scale where they are others
 
     def grids(self, scale: str) -> dict[str, Grid]:
         """By dataset at the paper's scale, by kind of stream at the small one, which has the same axes."""
         if scale == "paper":
             return {grid.preset: grid for grid in self.paper}
-        domain = replace(self.paper[0], preset="domains-mini", seeds=(0, 1, 2, 3, 4), steps=())
-        of_class = replace(self.paper[0], preset="cifar100-mini", seeds=(0, 1, 2), steps=self.class_steps)
+        first = replace(self.paper[0], vary=self.small_vary or self.paper[0].vary)
+        domain = replace(first, preset="domains-mini", seeds=(0, 1, 2, 3, 4), steps=())
+        of_class = replace(first, preset="cifar100-mini", seeds=(0, 1, 2), steps=self.class_steps)
         return {"domain": domain, "class": of_class} if self.has_domain_stream else {"class": of_class}
 
 
@@ -56,6 +59,7 @@ ARTEFACTS: dict[str, Artefact] = {
         "Accuracy against the size of the extra sample queue",
         published.QUEUE_SIZE,
         (Grid("cifar100", ("ccl",), SIX_TRIALS, steps=(5,), vary=_QUEUE_SIZES),),
+        small_vary=_SMALL_QUEUE_SIZES,
     ),
     "clusters": Artefact(
         "Accuracy against the number of clusters K",

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from ccl.catalogue import OBJECTIVES
-from ccl.cli.compare import _cells
+from ccl.cli.compare import chosen_grid
 from ccl.cli.pairs import pairs_left_out
 from ccl.errors import RefusedError, UserError
+from ccl.runs.grid_cells import make_cells
 from ccl.strategies import STRATEGIES, refusal
 
 
@@ -18,7 +19,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cells(strategies: str, objectives: str | None, *assignments: str) -> list[tuple[str, str]]:
-    made = _cells("demo", strategies, objectives, None, "0", [], list(assignments))
+    made = make_cells(chosen_grid("demo", strategies, objectives, None, "0", [], assignments), assignments)
     return [(cell.settings.strategy, cell.settings.objective) for cell in made]
 
 

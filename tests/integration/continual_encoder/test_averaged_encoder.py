@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ccl.continual_encoder.folder import EncoderFolder
 from drops import TINY, Deliver
 from torch import Tensor
 
 from ccl import ContinualEncoder
+from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.runs.run_checkpoint import by_part
 
 QUIET: dict[str, Any] = {"progress": False}

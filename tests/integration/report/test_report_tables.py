@@ -83,7 +83,7 @@ def test_names_say_what_the_runs_differ_in_and_no_more(record_of: Make) -> None:
     assert names(ccl, record_of("ccl", FORGETS, "seed=3")) == ["CCL"]
     assert names(ccl, record_of("ccl", FORGETS, "objective=simclr")) == ["CCL, MoCoV2", "CCL, SimCLR"]
     less = record_of("ccl", FORGETS, "extra_sample_queue.size=32", "threads=7", "data.root=elsewhere")
-    assert names(ccl, less) == ["CCL, extra_sample_queue.size=128", "CCL, extra_sample_queue.size=32"]
+    assert names(ccl, less) == ["CCL, extra_sample_queue.size=13", "CCL, extra_sample_queue.size=32"]
     elsewhere = record_of("ccl", FORGETS, folder="other/ccl")
     assert names(ccl, elsewhere) == ["CCL (runs/ccl)", "CCL (other/ccl)"]
 

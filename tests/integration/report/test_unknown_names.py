@@ -8,7 +8,7 @@ import pytest
 
 from ccl.catalogue import title_of
 from ccl.report import RunRecord
-from ccl.report.drawing import GREY, STYLES, arm_styles, strategy_styles
+from ccl.report.drawing import _SPARE_COLOURS, GREY, STYLES, arm_styles, strategy_styles
 from ccl.report.page import HEADINGS, write_outcome
 from ccl.report.run_groups import make_arms
 from ccl.report.tables import text
@@ -46,7 +46,8 @@ def test_known_names_keep_their_titles() -> None:
 
 
 def test_every_strategy_has_a_colour_and_a_marker_of_its_own(record_of: Make) -> None:
-    num_spare = 10 - len(STRATEGIES.keys() - STYLES.keys())  # of ten spare colours, those that no known one takes
+    num_spare = len(_SPARE_COLOURS) - len(STRATEGIES.keys() - STYLES.keys())  # those that no known one takes
+    assert num_spare > 0
     new = [f"method_{number}" for number in range(num_spare)]
     styles = strategy_styles(make_arms([record_of(name, ROWS) for name in [*STRATEGIES, *new]]))
     colours = [colour for colour, _ in styles.values()]

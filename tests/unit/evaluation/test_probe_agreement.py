@@ -64,8 +64,9 @@ def agree(dataset: Dataset) -> None:
         rows, tested = (extract(encoder, part, PlainPixels()) for part in (dataset.train, dataset.test))
         found = fit(rows, dataset.train_labels).accuracy(tested, dataset.test_labels)
         expected = by_scikit_learn(rows, dataset.train_labels, tested, dataset.test_labels)
-        # 0.1 points; of fewer than 1,000 images a single one is more, and one may lie on the border of two classes.
-        assert abs(found - expected) <= max(0.1, 100 / len(tested)) + 1e-9, f"{name}: {found} against {expected}"
+        # 0.1 points; of fewer than 1,000 images one is more, and one or two may lie on the border of two classes:
+        # solutions at a tenth of the tolerance differ in these too.
+        assert abs(found - expected) <= max(0.1, 200 / len(tested)) + 1e-9, f"{name}: {found} against {expected}"
         accuracies.append(found)
     assert accuracies[1] > accuracies[0]  # or the second encoder would be no other case
 
