@@ -1,11 +1,11 @@
-"""Which strategies meet which objectives in the fast tests: the paper's own all, every other one at least one."""
+"""Which strategies meet which objectives in the fast tests: every strategy and every objective at least one."""
 
 import pytest
 
 from ccl.catalogue import OBJECTIVES
 from ccl.strategies import STRATEGIES, refusal
 
-_STRATEGIES = tuple(STRATEGIES)[: tuple(STRATEGIES).index("upper_bound") + 1]  # the paper's, and its ablations
+_STRATEGIES = ("simple_rehearsal", "ccl", "upper_bound")
 _OBJECTIVES = ("moco_v2", "simclr", "insdisc")
 
 

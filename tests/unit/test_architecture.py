@@ -12,12 +12,12 @@ PACKAGE = ROOT / "src" / "ccl"
 
 # Upstream first. A module may import from its own layer and from those before it.
 LAYERS = [
-    ["errors", "sizes", "atomic_files"],
+    ["errors", "byte_sizes", "atomic_files"],
     ["seeding", "catalogue", "ranks"],
     ["strategies"],
     ["settings"],
     ["loading"],
-    ["folder"],
+    ["run_files"],
     ["data"],
     ["views"],
     ["encoders"],
@@ -37,7 +37,7 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Parts take plain keyword arguments: only the edge knows settings.
-KNOWS_SETTINGS = {name for names in LAYERS[LEVEL["report"] :] for name in names} | {"settings", "loading", "folder"}
+KNOWS_SETTINGS = {name for names in LAYERS[LEVEL["report"] :] for name in names} | {"settings", "loading", "run_files"}
 
 
 def home(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from combinations import ALL_PAIRS, PAIRS
+from combinations import ALL_PAIRS, FAST_PAIRS
 from tiny import learn, same, tiny_settings
 
 from ccl.catalogue import OBJECTIVES
@@ -41,9 +41,9 @@ def test_simple_rehearsal_without_room_is_finetuning(objective: str) -> None:
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_with_one_step_all_strategies_agree(objective: str) -> None:
     one_step = ("dataset=symbols", "steps=1", f"objective={objective}")
-    names = [strategy for strategy, other in PAIRS if other == objective]
+    names = [strategy for strategy, other in FAST_PAIRS if other == objective]
     encoders = [learn(tiny_settings(*one_step, f"strategy={name}"))[0].encoder.state_dict() for name in names]
-    assert len(encoders) > 4
+    assert len(encoders) > 1
     assert all(same(encoders[0], other) for other in encoders[1:])
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from ccl.encoders.reading import extract_both
 from torch import Tensor, nn
 
 from ccl.data.sources import ArraySource
 from ccl.encoders import make_encoder
+from ccl.encoders.feature_extraction import extract_both
 from ccl.evaluation import evaluating, extract
 
 
