@@ -16,7 +16,7 @@ import pytest
 from ccl.runs.crash_test import fingerprint
 from ccl.training.checkpoint import CheckpointStore
 
-pytestmark = [pytest.mark.timeout(280), pytest.mark.xdist_group("distributed")]
+pytestmark = pytest.mark.timeout(280)
 
 HANG = 120  # seconds: what no run here comes near on two busy cores
 SMALL = (
@@ -159,6 +159,7 @@ def test_r3_killed_ranks_and_restarts_change_no_bit(whole: Path, tmp_path: Path)
     assert fingerprint(folder) == fingerprint(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "afterwards"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
 def test_r4_another_number_of_ranks_goes_on_and_says_so(
     before: int, afterwards: int, whole: Path, tmp_path: Path
@@ -218,6 +219,7 @@ STAND_INS = {
 }
 
 
+@pytest.mark.slow
 def test_the_slurm_script_starts_two_machines_stops_in_time_and_asks_to_go_on(tmp_path: Path) -> None:
     for name, body in STAND_INS.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")

@@ -13,8 +13,6 @@ import pytest
 
 from ccl.runs.crash_test import SMALL, fingerprint, finish, kill_and_resume, start
 
-pytestmark = pytest.mark.xdist_group("kills")  # one worker, so that the unbroken run is made once
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:

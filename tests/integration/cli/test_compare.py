@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.xdist_group("grids")  # one worker, so that each grid is run once
-
 SMALL = [
     "--set=dataset=symbols,textures",
     "--set=data.images_per_class=6",

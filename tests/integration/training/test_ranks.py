@@ -63,7 +63,7 @@ THREE = [
 ]
 TASKS = {2: [*COMBINATIONS, *VARIANTS], 3: THREE}
 CASES = [(num_ranks, number) for num_ranks, tasks in TASKS.items() for number in range(len(tasks))]
-pytestmark = [pytest.mark.timeout(280), pytest.mark.xdist_group("ranks")]
+pytestmark = pytest.mark.timeout(280)
 
 
 @cache
