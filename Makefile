@@ -25,14 +25,14 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow"
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow"
 	$(AS_WITH_AVX2) $(BIN)/pytest -m cpu_kernels tests/unit/views
 
 test-unit test-integration test-reliability: test-%: setup
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow" tests/$*
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m "not slow" tests/$*
 
 test-slow: setup
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m slow
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -66,6 +66,7 @@ def _is_at_work(state: Path, pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_a_state_comes_to_the_same_bits(tmp_path: Path) -> None:
     source = load_dataset("textures", resize=16).train
 

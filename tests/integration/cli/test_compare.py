@@ -160,6 +160,7 @@ def test_a_stopped_grid_resumes_to_the_same_bits(tmp_path: Path, unbroken: Path)
     assert_same_bits(run, unbroken)
 
 
+@pytest.mark.slow
 def test_the_children_of_a_killed_parent_are_adopted(tmp_path: Path, unbroken: Path) -> None:
     out = tmp_path / "grid"
     command = ["compare", "demo", *LONG, "--strategies", "ccl", "--seeds", "0", "--out", out]
