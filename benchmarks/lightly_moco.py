@@ -4,10 +4,10 @@ import copy
 import json
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import torch
-from lightly.data import LightlyDataset
 from lightly.loss import NTXentLoss
 from lightly.models.modules import MoCoProjectionHead
 from lightly.models.utils import deactivate_requires_grad, update_momentum
@@ -39,18 +39,19 @@ def resnet18(width: int) -> tuple[nn.Module, int]:
     return network, 512
 
 
-class Pictures(torch.utils.data.Dataset[tuple[Image.Image, int]]):
-    """Random pictures in memory, as PIL images: what lightly's transforms take."""
+class Pictures(torch.utils.data.Dataset[Any]):
+    """Two views of random pictures, which are in memory as PIL images: what lightly's transforms take."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, transform: Any) -> None:
+        self.transform = transform
         rng = np.random.default_rng(0)
         self.pictures = [Image.fromarray(rng.integers(256, size=(32, 32, 3), dtype=np.uint8)) for _ in range(count)]
 
     def __len__(self) -> int:
         return len(self.pictures)
 
-    def __getitem__(self, number: int) -> tuple[Image.Image, int]:
-        return self.pictures[number], 0
+    def __getitem__(self, number: int) -> Any:
+        return self.transform(self.pictures[number])
 
 
 def main() -> None:
@@ -66,7 +67,7 @@ def main() -> None:
     criterion = NTXentLoss(temperature=0.1, memory_bank_size=(4096, 128))
     # No blur on images of 32 pixels, as ccl's recipe for them.
     transform = MoCoV2Transform(input_size=32, min_scale=0.08, gaussian_blur=0.0)
-    data = LightlyDataset.from_torch_dataset(Pictures(count), transform=transform)
+    data = Pictures(count, transform)
     loader = torch.utils.data.DataLoader(data, batch_size=batch_size, shuffle=True, drop_last=True, num_workers=0)
     parameters = [*backbone.parameters(), *head.parameters()]
     optimizer = torch.optim.SGD(parameters, 0.06, momentum=0.9, weight_decay=5e-4)
@@ -74,7 +75,7 @@ def main() -> None:
     for _ in range(3):
         started, seen = time.perf_counter(), 0
         for batch in loader:
-            (query_view, key_view), seen = batch[0], seen + batch_size
+            (query_view, key_view), seen = batch, seen + batch_size
             update_momentum(backbone, key_backbone, m=0.99)
             update_momentum(head, key_head, m=0.99)
             query = head(backbone(query_view))
