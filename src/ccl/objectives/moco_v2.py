@@ -47,7 +47,7 @@ class MoCoV2(Objective):
         if symmetric:
             self.num_student_views = 2
             # Two queues, as MoCoV2+ has: each then reaches as far back as the one of MoCo v2 does.
-            self.first_view_queue = FeatureQueue(queue_size, encoder.dim, seed + 2)  # and another random start
+            self.first_view_queue = FeatureQueue(queue_size, encoder.dim, seed + 3)  # a random start of its own
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         # Differs: the authors' code restarts the key encoder at every step; `reset_key_encoder` does that.

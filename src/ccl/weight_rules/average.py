@@ -37,5 +37,4 @@ class Average(WeightRule):
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         self.num_updates += 1
-        self.average.momentum = min(self.momentum, 1.0 - 1.0 / int(self.num_updates))
-        self.average.follow(encoder)
+        self.average.follow(encoder, min(self.momentum, 1.0 - 1.0 / int(self.num_updates)))
