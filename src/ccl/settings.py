@@ -72,6 +72,7 @@ class ViewSettings(Section):
     jitter_probability: Share | None = None
     hue: Annotated[float, Field(ge=0.0, le=0.5)] | None = None
     blur_probability: Share | None = None
+    solarise_probability: Share | None = None  # of both views
 
 
 class EncoderSettings(Section):
@@ -116,6 +117,7 @@ class MoCoSettings(Section):
 
     queue_size: Count = 4096
     key_momentum: Share = 0.99
+    final_key_momentum: Share | None = None  # at the end of each step, by a cosine; None: the same; MoCoV2+: 0.999
     reset_key_encoder: bool = False  # authors' code: true
     mask_same_image: bool = False
     symmetric: bool = False  # MoCoV2+: both views are queries, each against a queue of the other's keys

@@ -27,6 +27,7 @@ class Recipe:
     blur_probability: float = 0.0
     min_sigma: float = 0.1  # in pixels of the finished view
     max_sigma: float = 2.0
+    solarise_probability: float = 0.0  # light values are inverted
     plain_fraction: float = 1.0  # share of the shorter side that the plain centre crop keeps
     mean: tuple[float, float, float] = CIFAR_MEAN
     std: tuple[float, float, float] = CIFAR_STD
@@ -36,7 +37,7 @@ class Recipe:
             raise ValueError(f'crop must be "random" or "whole", got {self.crop!r}')
         if self.size < 1:
             raise ValueError(f"size must be at least 1, got {self.size}")
-        for name in ("flip", "jitter_probability", "grey_probability", "blur_probability"):
+        for name in ("flip", "jitter_probability", "grey_probability", "blur_probability", "solarise_probability"):
             self._require(name, 0 <= getattr(self, name) <= 1, "lie in [0, 1]")
         for name in ("brightness", "contrast", "saturation"):
             self._require(name, 0 <= getattr(self, name) < float("inf"), "be finite and not negative")
@@ -67,6 +68,7 @@ class Recipe:
             jitter_probability=0.0,
             grey_probability=0.0,
             blur_probability=0.0,
+            solarise_probability=0.0,
         )
 
 
