@@ -213,6 +213,7 @@ class ShareSettings(Section):
     old: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
     # as many updates an epoch as pooled images have, or as many as show every new image once
     count: Literal["same_updates", "every_new_image"] = "same_updates"
+    most_repeats: Positive | None = None  # an old image is shown at most so often an epoch, on average; None: no limit
 
 
 class LumpSettings(Section):
