@@ -54,6 +54,7 @@ class DataSettings(Section):
     # blurred: the share of a step's images that arrive in others; free: how far classes overlap in time; None: 0.2
     mixing: Share | None = None
     chunk: Count | None = None  # free: images of a step, and `steps` follows from it; None: equal ones, as `steps` says
+    seed: CountOrZero | None = None  # of the order of classes and images alone; None: the run's own seed
     resize: Count | None = None  # bring every image to this side once and keep all in memory
     # The first so many, a file of names, or names; or one of these for some datasets of several, by their names.
     classes: Classes | dict[str, Classes] | None = None
@@ -413,6 +414,11 @@ class Settings(Section):
             composition=self.composition or own.composition,
             weight_rule=self.weight_rule or own.weight_rule,
         )
+
+    @property
+    def stream_seed(self) -> int:
+        """What draws the order of classes and images."""
+        return self.seed if self.data.seed is None else self.data.seed
 
     @property
     def stream_kind(self) -> str:

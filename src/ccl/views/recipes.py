@@ -15,6 +15,7 @@ class Recipe:
     crop: Literal["random", "whole"] = "random"
     min_scale: float = 0.08  # share of the image's area
     max_scale: float = 1.0
+    probe_min_scale: float | None = None  # of the crops that a probe trains on; None: as above
     min_ratio: float = 3 / 4  # width : height
     max_ratio: float = 4 / 3
     flip: float = 0.0  # probability
@@ -62,9 +63,10 @@ class Recipe:
         return self.jitter_probability > 0 and any((self.brightness, self.contrast, self.saturation, self.hue))
 
     def for_probe(self) -> "Recipe":
-        """What the linear probe trains on: the training-time crop and flip, no colour, no blur."""
+        """What the linear probe trains on: crop and flip, no colour, no blur."""
         return replace(
             self,
+            min_scale=self.min_scale if self.probe_min_scale is None else self.probe_min_scale,
             jitter_probability=0.0,
             grey_probability=0.0,
             blur_probability=0.0,
@@ -92,6 +94,7 @@ RECIPES: dict[str, Recipe] = {
         _MOCO_CIFAR,
         size=224,
         min_scale=0.2,
+        probe_min_scale=0.08,  # MoCo's linear evaluation has torchvision's default
         blur_probability=0.5,
         plain_fraction=0.875,
         mean=IMAGENET_MEAN,
