@@ -110,7 +110,11 @@ def run_facts(record: RunRecord) -> Facts:
     found |= {f"status: {key.replace('_', ' ')}": _plain(key, value) for key, value in record.status.items()}
     found |= {key.replace("_", " "): _plain(key, value) for key, value in record.protocol.items() if key != "steps"}
     for number, step in enumerate(record.protocol["steps"], 1):
-        about = [f"{_plain(key, value)} {key.removeprefix('num_')}" for key, value in step.items() if key != "name"]
+        about = [
+            f"{_plain(key, value)} {key.removeprefix('num_').replace('_', ' ')}"
+            for key, value in step.items()
+            if key != "name"
+        ]
         found[f"step {number}"] = f"{step['name']}: {', '.join(about)}"
     if probes := _probes(record):
         found["probe protocol"] = "; ".join(probes)
