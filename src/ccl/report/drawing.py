@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
@@ -19,6 +20,9 @@ from ccl.report.run_groups import Arm
 
 INK = "#010203"  # stands for the page's text colour; nothing else is drawn in it
 GREY = "#8a8a8a"
+SPAN = 10.0  # points of accuracy that an axis shows at least, so that one of them doesn't look large
+Size = tuple[float, float]  # inches, without the legend
+SMALL, LARGE = (5.5, 3.3), (10.4, 4.6)  # for a phone or half a page, and for a whole page
 # Okabe and Ito's colours, safe for colour-blind readers, without their yellow (too pale on white); olive is Tol's.
 # A marker beside each, so that no strategy is recognised by its colour alone.
 STYLES: dict[str, tuple[str, str]] = {
@@ -136,6 +140,13 @@ def drawing() -> Iterator[None]:
         # Names in scripts that matplotlib's font lacks are still right in a page, where the reader's fonts draw them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
+
+
+def span_at_least(axes: Axes, span: float) -> None:
+    """Widen the vertical axis evenly to at least this span."""
+    low, high = axes.get_ylim()
+    missing = max(0.0, span - (high - low)) / 2
+    axes.set_ylim(low - missing, high + missing)
 
 
 def short(name: str, longest: int = 18) -> str:

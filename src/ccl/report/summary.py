@@ -50,19 +50,18 @@ def summary(arms: Sequence[Arm]) -> Table:
     Beside the accuracy on all classes stands its standard error by the test set, where runs say how large that is.
     """
     seeds = ("Seeds",) if has_seeds(arms) else ()
-    sizes = num_tested(arms)
     columns = ["Strategy", *seeds, *MEASURES]
     rows = [_random_row(arms)]
     for arm in arms:
         rows.append([arm.name, *(_seeds(arm) for _ in seeds), *map(arm.estimate, MEASURES.values())])
-    if sizes:
+    if num_tested(arms):
         place = columns.index("All classes (%)") + 1
         columns.insert(place, TEST_SET)
         errors = [_random_error(arms), *(_known(arm.estimate(measures.error_by_test_set)) for arm in arms)]
         for row, error in zip(rows, errors, strict=True):
             row.insert(place, error)
     title = f"Accuracy of a linear probe after the last step{_spread(arms)}"
-    note = " ".join([*([_about_test_set(sizes)] if sizes else []), protocol_note(arms)])
+    note = " ".join([*about_test_set(arms), protocol_note(arms)])
     return Table(
         title, tuple(columns), tuple(map(tuple, rows)), note, tuple(name for name in _SPARE if name in columns)
     )
@@ -73,12 +72,14 @@ def num_tested(arms: Sequence[Arm]) -> list[int]:
     return sorted({sum(sizes) for record in records_of(arms) if (sizes := record.num_test_images)})
 
 
-def _about_test_set(sizes: Sequence[int]) -> str:
-    num = " or ".join(f"{size:,}" for size in sizes)
-    return (
+def about_test_set(arms: Sequence[Arm]) -> list[str]:
+    """A sentence on how large the test set is, where runs say so."""
+    num = " or ".join(f"{size:,}" for size in num_tested(arms))
+    sentence = (
         f"All classes: on {num} test images; {TEST_SET}: the standard error in points, what another draw of as many "
         "would change, which neither seeds nor their intervals contain."
     )
+    return [sentence] if num else []
 
 
 def costs(arms: Sequence[Arm]) -> Table:
@@ -121,13 +122,18 @@ def comparisons(arms: Sequence[Arm]) -> list[Comparison]:
         for baseline in partners(arm, arms, strategy)
         if (arm.strategy, strategy) not in _UNTESTED
     ]
-    paired = [(pair, _over_equal_seeds(paired_difference, pair)) for pair in pairs]
+    paired = [(pair, difference_of(*pair)) for pair in pairs]
     found = [(pair, difference) for pair, difference in paired if difference is not None]
     corrected = holm([difference.p_value for _, difference in found])
     return [
         Comparison(arm, baseline, difference, p_value, _share(arm, baseline, arms))
         for ((arm, baseline), difference), p_value in zip(found, corrected, strict=True)
     ]
+
+
+def difference_of(arm: Arm, other: Arm) -> Difference | None:
+    """On all classes, over the seeds that both have; None where they share none."""
+    return _over_equal_seeds(paired_difference, (arm, other))
 
 
 def differences(arms: Sequence[Arm]) -> Table:
