@@ -21,7 +21,11 @@ def answers(arms: Sequence[Arm]) -> list[str]:
     probed = [arm for arm in arms if arm.estimate(measures.all_classes)]
     if not probed:
         is_measured = any(record.accuracy is not None for record in records_of(arms))
-        return ["No run has reached the end of its stream yet." if is_measured else "No accuracy was measured in these runs."]
+        return [
+            "No run has reached the end of its stream yet."
+            if is_measured
+            else "No accuracy was measured in these runs."
+        ]
     if different := data_differences(records_of(probed)):
         return [f"These runs can't be ranked: they differ in {' and '.join(different)}."]
     groups = of_equal_steps(probed)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -131,6 +132,24 @@ def to_svg(figure: Figure, key: str = "") -> str:
     # Several figures stand in one page, where an id may exist once; equal figures differ in their keys.
     own = hashlib.sha256((key + svg).encode(errors="replace")).hexdigest()[:8]
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure in a page, and what is said of it."""
+
+    name: str
+    svg: Markup  # empty where there is nothing to draw
+    width: int  # in the page's pixels
+    caption: tuple[str, ...] = ()  # lines
+
+
+def drawing_of(name: str, figure: Figure | None, key: str, caption: tuple[str, ...] = ()) -> Drawing:
+    """A figure for a page; the key is its own there."""
+    if figure is None:
+        return Drawing(name, Markup(), 0)
+    # Our own drawing; matplotlib has escaped the names in it.
+    return Drawing(name, Markup(to_svg(figure, key)), round(96 * figure.get_figwidth()), caption)
 
 
 @contextmanager

@@ -195,7 +195,10 @@ def _cells(axes: Axes, values: NDArray[np.float64], changes: NDArray[np.float64]
     for (row, column), value in np.ndenumerate(values):
         change = changes[row, column]
         if math.isfinite(change):
-            look: Any = {"color": LOST if change < 0 else GAINED, "alpha": _OPAQUE * min(1.0, float(abs(change)) / full)}
+            look: Any = {
+                "color": LOST if change < 0 else GAINED,
+                "alpha": _OPAQUE * min(1.0, float(abs(change)) / full),
+            }
             axes.add_patch(Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, linewidth=0, **look))
             axes.text(column, row + 0.26, f"{change:+z.1f}", ha="center", va="center", fontsize=6.5)
         if math.isfinite(value):

@@ -6,13 +6,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from ccl.atomic_files import write_file
 from ccl.report import figures, measures
 from ccl.report.answer import answers, context
-from ccl.report.drawing import LARGE, SMALL, Size, to_svg
+from ccl.report.drawing import LARGE, SMALL, Drawing, Size, drawing_of
 from ccl.report.embedding_maps import embedding_maps
 from ccl.report.interval_plots import dots, forest
 from ccl.report.provenance import facts_by_arm, protocol_line, reservations
@@ -42,16 +41,6 @@ HEADINGS = {
     "protocol": "Protocol and settings",
 }
 _MOST_IMAGES_OF_ALL = 600  # of all memories together: a page of twenty arms stays below 5 MB
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure in the page, and what is said of it."""
-
-    name: str
-    svg: Markup  # empty where there is nothing to draw
-    width: int  # in the page's pixels
-    caption: tuple[str, ...] = ()  # lines
 
 
 @dataclass(frozen=True)
@@ -157,14 +146,7 @@ def _below_summary(arms: Sequence[Arm]) -> str:
 
 def _drawings(figures_by_name: Iterable[tuple[str, Figure | None]]) -> list[Drawing]:
     """A section's drawings; numbered, so that equal ones of two arms get different ids."""
-    return [_drawing(name, figure, str(number)) for number, (name, figure) in enumerate(figures_by_name)]
-
-
-def _drawing(name: str, figure: Figure | None, key: str, caption: tuple[str, ...] = ()) -> Drawing:
-    if figure is None:
-        return Drawing(name, Markup(), 0)
-    # Our own drawing; matplotlib has escaped the names in it.
-    return Drawing(name, Markup(to_svg(figure, key)), round(96 * figure.get_figwidth()), caption)
+    return [drawing_of(name, figure, str(number)) for number, (name, figure) in enumerate(figures_by_name)]
 
 
 def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
@@ -193,7 +175,7 @@ def _maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:
         lines = [f"mixing {panel.mixing:.2f}"]
         lines += [f"mean of {about.num} seeds {about.mean:.2f} ± {about.std:.2f}"] if about.num > 1 else []
         lines.append(f"the plane holds {100 * panel.share:.0f} % of the variance")
-        drawings.append(_drawing(panel.name, panel.figure, str(number), tuple(lines)))
+        drawings.append(drawing_of(panel.name, panel.figure, str(number), tuple(lines)))
     return drawings, seed
 
 

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from importlib import resources
+from pathlib import Path
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,7 +23,7 @@ def render(package: str, name: str, **values: object) -> str:
         lstrip_blocks=True,
         loader=FunctionLoader(_read),
     )
-    environment.filters |= {"cell": text, "markdown": markdown}
+    environment.filters |= {"cell": text, "markdown": markdown, "file_name": lambda path: Path(path).name or path}
     script = _read("ccl.report:page.js")
     # The policy of a page names its one script by its hash: one that a name from outside brought in would not run.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
