@@ -67,7 +67,7 @@ def _ranked(arms: Sequence[Arm], every: Sequence[Arm]) -> str:
     what = "strategies" if len({arm.strategy for arm in arms}) == len(arms) else "variants"
     reached_most = f"{leader.name} has the highest mean of {len(arms)} {what}, {about.mean:.1f} % on all classes"
     answer = f"{reached_most}{_spread(about)}: {'; '.join(_how_sure(leader, met))}{_price(leader, every)}."
-    fastest = min([leader, *met[NOT_DISTINGUISHABLE]], key=lambda arm: _mean(arm, measures.training_seconds, math.inf))
+    fastest = min([leader, *met[NOT_DISTINGUISHABLE]], key=lambda arm: _mean(arm, measures.training_effort, math.inf))
     return answer if fastest is leader else f"{answer} Of these, {fastest.name} trained fastest."
 
 
