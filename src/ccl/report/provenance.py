@@ -8,7 +8,7 @@ from typing import Any
 
 from ccl.loading import dump_settings
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, records_of, varied_settings
+from ccl.report.run_groups import Arm, records_of, seeds_of, varied_settings
 from ccl.report.tables import Table
 
 Facts = dict[str, str]
@@ -83,9 +83,8 @@ def data_differences(records: Sequence[RunRecord]) -> list[str]:
     """Names of the facts of data and measurement in which runs differ, so that no order of them means anything."""
     values = _stamped(records)
     different = [key for key in _MUST_AGREE if len(values[key]) > 1]
-    # A seed draws the order of classes: runs of one seed and number of steps must have the same.
-    stamps = [stamp(record) for record in records]
-    orders = {(one["seed"], one["steps (T)"], one["class order"]) for one in stamps}
+    # A seed draws the order of classes: runs of the same seeds and number of steps must have the same.
+    orders = {(seeds_of(record), len(record.step_names), stamp(record)["class order"]) for record in records}
     return different + ["class order"] * (len(orders) > len({order[:2] for order in orders}))
 
 

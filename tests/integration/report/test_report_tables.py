@@ -253,7 +253,7 @@ def test_runs_of_one_seed_and_several_orders_are_averaged_and_paired(record_of: 
     ]
     arms = make_arms(records)
     assert [(arm.name, len(arm.records)) for arm in arms] == [("Finetuning", 3), ("CCL", 3)]
-    assert summary(arms).rows[1][1] == "0 (order 0), 0 (order 1), 0 (order 2)"
+    assert summary_of_arms(arms).rows[1][1] == "0 (order 0), 0 (order 1), 0 (order 2)"
     (row,) = differences(arms).rows
     assert (row[2], row[3]) == ("3", "+2.0")  # on all classes half of it
 
