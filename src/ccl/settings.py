@@ -307,7 +307,11 @@ class CheckpointSettings(Section):
 
 
 class Settings(Section):
-    """All settings of a run."""
+    """All settings of a run.
+
+    >>> ccl.Settings(strategy="finetuning", epochs=3).memory.per_cluster
+    20
+    """
 
     dataset: list[str] = ["cifar100"]  # several, joined by commas on the command line: a domain-incremental stream
     strategy: str = "ccl"
@@ -324,7 +328,7 @@ class Settings(Section):
     # auto: float32 on CPU and MPS; on CUDA bfloat16, or float16 with scaled losses where that is missing
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     threads: Count | None = None  # None: as torch finds them
-    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = []  # each an extra: pip install 'ccl[wandb]'
+    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = []  # each an extra: pip install '.[wandb]'
     data: DataSettings = DataSettings()
     views: ViewSettings = ViewSettings()
     encoder: EncoderSettings = EncoderSettings()

@@ -72,7 +72,13 @@ class Prediction:
 
 
 def train(frozen: FrozenEncoder, dataset: Dataset, progress: Progress | None = None) -> Classifier:
-    """Fit the training part and measure on the test part, which takes no part in it."""
+    """Fit the training part and measure on the test part, which takes no part in it.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> classifier = ccl.train_classifier(encoder, ccl.load_dataset("symbols", images_per_class=3, classes=2))
+    >>> classifier.about.num_images, len(classifier.about.classes)
+    (6, 2)
+    """
     if dataset.train_labels is None:
         raise UserError(f"{dataset.name} has no labels: put the images of each class in a folder of the class's name")
     total = len(dataset.train) + (0 if dataset.test is None else len(dataset.test))
@@ -121,7 +127,14 @@ def check_fits(frozen: FrozenEncoder, classifier: Classifier, any_version: bool 
 
 
 def predict(frozen: FrozenEncoder, classifier: Classifier, rows: Tensor, any_version: bool = False) -> list[Prediction]:
-    """A prediction for each row (N, F) of this encoder's features, if the classifier fits."""
+    """A prediction for each row (N, F) of this encoder's features, if the classifier fits.
+
+    >>> encoder, symbols = ccl.frozen("my-encoder"), ccl.load_dataset("symbols", images_per_class=3, classes=2)
+    >>> classifier = ccl.train_classifier(encoder, symbols)
+    >>> [first, *_] = ccl.predict(encoder, classifier, encoder.features(symbols.train))
+    >>> first.name in symbols.class_names, 0.5 <= first.confidence <= 1
+    (True, True)
+    """
     check_fits(frozen, classifier, any_version)
     confidence, best = classifier.linear.logits(rows).softmax(dim=1).max(dim=1)  # (N,), (N,)
     classes = classifier.about.classes
@@ -146,15 +159,26 @@ def check_classifier_target(path: Path) -> None:
     check_target(path, [SUFFIX], "a classifier")
 
 
-def save(classifier: Classifier, path: Path) -> None:
-    """Write it as safetensors, what it says of itself in the metadata."""
+def save(classifier: Classifier, path: str | Path) -> None:
+    """Write it as safetensors, what it says of itself in the metadata.
+
+    >>> symbols = ccl.load_dataset("symbols", images_per_class=3, classes=2)
+    >>> ccl.save_classifier(ccl.train_classifier(ccl.frozen("my-encoder"), symbols), "classifier.safetensors")
+    """
+    path = Path(path)
     check_classifier_target(path)
     tensors = {name: getattr(classifier.linear, name).contiguous() for name in _TENSORS}
     write_file(path, to_bytes(tensors, {"ccl": classifier.about.model_dump_json()}))
 
 
-def load(path: Path) -> Classifier:
-    """A classifier as `save` writes it; anything else is refused, and no code in it runs."""
+def load(path: str | Path) -> Classifier:
+    """A classifier as `save` writes it; anything else is refused, and no code in it runs.
+
+    >>> symbols = ccl.load_dataset("symbols", images_per_class=3, classes=2)
+    >>> ccl.save_classifier(ccl.train_classifier(ccl.frozen("my-encoder"), symbols), "classifier.safetensors")
+    >>> ccl.load_classifier("classifier.safetensors").about.classes == symbols.class_names
+    True
+    """
     try:
         with safe_open(path, framework="pt") as file:
             about = About.model_validate_json((file.metadata() or {}).get("ccl", ""), strict=True)

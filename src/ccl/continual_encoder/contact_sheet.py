@@ -49,8 +49,14 @@ def check_sheet_size(num_queries: int, k: int) -> None:
         )
 
 
-def write_sheet(path: Path, answers: Sequence[Answer], title: str) -> None:
-    """Write the page or the picture, as the suffix says; a reader never meets half of it."""
+def write_sheet(path: str | Path, answers: Sequence[Answer], title: str) -> None:
+    """Write the page or the picture, as the suffix says; a reader never meets half of it.
+
+    >>> rows = torch.eye(3)
+    >>> photos = ccl.Collection(rows, ["a.jpg", "b.jpg", "c.jpg"], content=lambda position: None)
+    >>> ccl.write_sheet("similar.html", ccl.find_similar(photos, photos, k=2), "Most alike")
+    """
+    path = Path(path)
     check_sheet_target(path)
     with replacing(path) as unfinished:
         _WRITERS[path.suffix](unfinished, answers, title)

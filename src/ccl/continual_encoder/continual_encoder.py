@@ -5,7 +5,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,17 +33,67 @@ CHUNK = 2_000  # images of an endless stream that become one step
 class ContinualEncoder:
     """An encoder in a folder: it learns from drops of unlabelled images, keeps a small memory, and is used meanwhile.
 
-    encoder = ContinualEncoder.create("state", epochs=50)
-    encoder.learn("week-1/")
-    rows = encoder.encode("week-1/")  # (N, F)
+    Images are folders, archives, globs, lists of paths, arrays, tensors or pictures. The network here is made tiny, so
+    that the example takes a second; without `encoder` it is chosen from the first images and the device.
+
+    >>> images = ccl.load_dataset("symbols", images_per_class=3, resize=16).train.images  # uint8 (30, 3, 16, 16)
+    >>> encoder = ccl.ContinualEncoder.create("my-encoder", epochs=1, encoder={"backbone": "convnet", "width": 4})
+    >>> [outcome] = encoder.learn(images, progress=False)
+    >>> outcome.kind, encoder.version
+    ('learned', 1)
+    >>> encoder.encode(images[:5]).shape[0]
+    5
     """
 
     def __init__(self, folder: EncoderFolder) -> None:
         self._state = folder
 
     @classmethod
-    def create(cls, folder: str | Path, **settings: Any) -> "ContinualEncoder":
-        """A new state. Settings that aren't given are chosen when the first images are known."""
+    def create(
+        cls,
+        folder: str | Path,
+        *,
+        strategy: str | None = None,
+        objective: str | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        temperature: float | None = None,
+        seed: int | None = None,
+        device: str | None = None,
+        precision: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
+        threads: int | None = None,
+        encoder: Mapping[str, Any] | None = None,
+        memory: Mapping[str, Any] | None = None,
+        optimizer: Mapping[str, Any] | None = None,
+        views: Mapping[str, Any] | None = None,
+        **further: Any,
+    ) -> "ContinualEncoder":
+        """A new encoder folder. Settings that aren't given are chosen when the first images are known.
+
+        `strategy` and `objective` are rows of `ccl methods`, "ccl" and "moco_v2" unless given. A section is a mapping:
+        `memory={"budget": "50MB"}`, `encoder={"backbone": "resnet18", "width": 64}`. `further` takes every other
+        setting and section of `ccl.Settings` by its name; one that does not exist is refused with the nearest name.
+
+        >>> encoder = ccl.ContinualEncoder.create("another-encoder", epochs=20, memory={"budget": "50MB"})
+        >>> encoder.version
+        0
+        """
+        named = {
+            "strategy": strategy,
+            "objective": objective,
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "temperature": temperature,
+            "seed": seed,
+            "device": device,
+            "precision": precision,
+            "threads": threads,
+            "encoder": encoder,
+            "memory": memory,
+            "optimizer": optimizer,
+            "views": views,
+        }
+        settings = {name: value for name, value in named.items() if value is not None} | further
         state = EncoderFolder(Path(folder))
         refuse_mistakes(settings)
         with locked(state.path, STATE):

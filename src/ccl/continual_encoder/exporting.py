@@ -21,7 +21,7 @@ from ccl.continual_encoder.output_checks import check_target, require
 from ccl.data import ImageSource, chain, load_dataset
 from ccl.encoders import make_backbone
 from ccl.encoders.feature_extraction import evaluating
-from ccl.errors import UserError
+from ccl.errors import UserError, how_to_install
 from ccl.settings import EncoderSettings
 
 MOST_IMAGES = 32  # that a file is compared on
@@ -44,7 +44,7 @@ class Exported:
     def checked(self) -> str:
         """The difference in words."""
         if self.max_difference is None:
-            return "not compared with the original: onnxruntime is missing (pip install 'ccl[onnx]')"
+            return f"not compared with the original: onnxruntime is missing; {how_to_install('onnx')}"
         compared = f"{self.num_images} image{'s' if self.num_images > 1 else ''}"
         return f"its features at most {self.max_difference:.1e} from the original's on {compared}"
 
@@ -64,11 +64,16 @@ def check_export_target(path: Path) -> None:
         require(["onnx", "onnxscript"], "onnx", "an .onnx file")
 
 
-def export(frozen: FrozenEncoder, path: Path, images: ImageSource | None = None) -> Exported:
+def export(frozen: FrozenEncoder, path: str | Path, images: ImageSource | None = None) -> Exported:
     """Write the backbone in the format that the suffix says; a file that gives other features is not left behind.
 
     Compared are up to `MOST_IMAGES` of the images, at even distances; None: of the pictures that ccl draws itself.
+
+    >>> exported = ccl.export(ccl.frozen("my-encoder"), "encoder.safetensors")
+    >>> exported.format, exported.num_images, exported.max_difference < 1e-5
+    ('safetensors', 32, True)
     """
+    path = Path(path)
     check_export_target(path)
     form = FORMATS[path.suffix]
     backbone = plain_backbone(frozen)
@@ -93,8 +98,14 @@ def plain_backbone(frozen: FrozenEncoder) -> nn.Module:
     return _filled(frozen.architecture, tensors)
 
 
-def load_backbone(path: Path) -> nn.Module:
-    """The backbone in a .safetensors file that `export` wrote, ready to evaluate; no code in the file runs."""
+def load_backbone(path: str | Path) -> nn.Module:
+    """The backbone in a .safetensors file that `export` wrote, ready to evaluate; no code in the file runs.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> backbone = ccl.load_backbone(ccl.export(encoder, "encoder.safetensors").path)
+    >>> backbone(torch.zeros(2, 3, 16, 16)).shape[1] == encoder.encoder.num_features
+    True
+    """
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})[ABOUT])

@@ -28,7 +28,12 @@ _STUDENT = "encoder."  # the learner's tensors that are the student's
 
 @dataclass(frozen=True)
 class FrozenEncoder:
-    """An encoder that no longer learns, with all it takes to show it images as it is used to see them."""
+    """An encoder that no longer learns, with all it takes to show it images as it is used to see them.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> encoder.version, encoder.preprocessing["size"]
+    (1, 16)
+    """
 
     encoder: Encoder
     viewer: Viewer
@@ -112,9 +117,14 @@ class FrozenEncoder:
         raise UserError(f"{what} was made with {of_what}: features of one say nothing to the other; {advice}")
 
 
-def frozen(state: Path, version: int | None = None) -> FrozenEncoder:
-    """The encoder of this version; by default of the pinned one, else of the current one."""
-    folder = EncoderFolder(state)
+def frozen(state: str | Path, version: int | None = None) -> FrozenEncoder:
+    """The encoder of this version; by default of the pinned one, else of the current one.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> encoder.features(ccl.load_dataset("symbols", images_per_class=2).train).shape[0]
+    20
+    """
+    folder = EncoderFolder(Path(state))
     checkpoint = folder.version(version)
     settings = folder.settings()
     assert settings is not None, "an encoder folder with a version has settings"

@@ -16,7 +16,12 @@ from ccl.report.templates import render
 
 
 def write_card(frozen: FrozenEncoder, exported: Exported) -> Path:
-    """Write the card as `<name>.card.md` beside the export."""
+    """Write the card as `<name>.card.md` beside the export.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> ccl.write_card(encoder, ccl.export(encoder, "encoder.safetensors")).name
+    'encoder.card.md'
+    """
     path = exported.path.with_suffix(".card.md")
     write_file(path, card(frozen, exported))
     return path

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
-from ccl.errors import UserError
+from ccl.errors import UserError, how_to_install
 
 
 def check_target(path: Path, suffixes: Collection[str], what: str) -> None:
@@ -29,4 +29,4 @@ def require(packages: Collection[str], extra: str, what: str) -> None:
         try:
             importlib.import_module(package)
         except Exception as error:  # a broken installation raises anything
-            raise UserError(f"{what} needs {package}, which can't be imported; pip install 'ccl[{extra}]'") from error
+            raise UserError(f"{what} needs {package}, which can't be imported; {how_to_install(extra)}") from error

@@ -59,6 +59,10 @@ def gather(
     Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into `scratch`, a
     folder that must last as long as the images are read. `progress` is called with bytes of archives, then with
     images. More than 5 % of files that can't be decoded are refused.
+
+    >>> Image.new("RGB", (32, 24)).save("photo.png")
+    >>> ccl.gather(["photo.png"], scratch=Path("scratch")).names
+    ('photo.png',)
     """
     found = FoundFiles(scratch, progress)
     for item in [inputs] if isinstance(inputs, str | Path) else inputs:

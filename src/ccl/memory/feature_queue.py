@@ -13,6 +13,12 @@ class FeatureQueue(nn.Module):
     """The last `size` keys pushed, with the ids of their images; oldest go first, any batch size.
 
     It starts with random unit vectors, as MoCo's does.
+
+    >>> queue = ccl.memory.FeatureQueue(size=3, dim=1)
+    >>> queue.push(torch.tensor([[1.0], [2.0]]))
+    >>> queue.push(torch.tensor([[3.0], [4.0]]))
+    >>> queue.vectors.flatten().tolist()  # the oldest key was overwritten
+    [4.0, 2.0, 3.0]
     """
 
     vectors: Tensor  # (size, dim)

@@ -32,14 +32,20 @@ from ccl.training.stop_signals import StopRequest
 
 
 def run(
-    settings: Settings, folder: Path, display: Observer | None = None, first_steps: Path | None = None
+    settings: Settings, folder: str | Path, display: Observer | None = None, first_steps: Path | None = None
 ) -> RunRecord:
     """Learn the stream that the settings describe, and leave everything in the folder.
 
     The same call again resumes where it stopped, to the same bits; a finished folder is read and returned. Where there
     are several ranks, all make this call, and the first alone holds the folder, writes and shows. In the folder
     `first_steps` runs that begin alike share their first step.
+
+    >>> few = ["dataset=symbols", "steps=2", "data.images_per_class=4", "epochs=1", "batch_size=8", "probe.after=never"]
+    >>> record = ccl.run(ccl.load_settings("demo", [*few, "encoder.width=4", "memory.per_cluster=1"]), "runs/first")
+    >>> record.status["state"], record.step_names
+    ('complete', ['step 1', 'step 2'])
     """
+    folder = Path(folder)
     display = display if display is not None and ranks.is_first() else Observer()
     with ExitStack() as held, StopRequest() as stop:
         if ranks.from_first(lambda: _claim(held, settings, folder)):
