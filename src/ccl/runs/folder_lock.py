@@ -64,5 +64,8 @@ def _refuse_other_files(folder: Path, kind: Kind, named: str) -> None:
 
 
 def _holder(folder: Path) -> str:
+    """Who holds it, as far as its status says: a process that has just begun has written none."""
     status = read_status(folder)
-    return f"process {status.get('pid', '?')} on {status.get('host', 'this machine')}"
+    if "pid" not in status:
+        return "another process, which has just begun"
+    return f"process {status['pid']} on {status.get('host', 'this machine')}"
