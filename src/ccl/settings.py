@@ -48,7 +48,7 @@ class DataSettings(Section):
     """Where images come from."""
 
     root: str | None = None  # None: CCL_DATA, else ./data
-    download: bool = False
+    download: bool = False  # fetch CIFAR from its official address if it is absent
     # How the images are cut in steps (docs/streams.md); auto: domain for several datasets, class for one
     stream: Literal["auto", "class", "domain", "data", "blurred", "free"] = "auto"
     # blurred: the share of a step's images that arrive in others; free: how far classes overlap in time; None: 0.2
@@ -58,36 +58,37 @@ class DataSettings(Section):
     resize: Count | None = None  # bring every image to this side once and keep all in memory
     # The first so many, a file of names, or names; or one of these for some datasets of several, by their names.
     classes: Classes | dict[str, Classes] | None = None
-    images_per_class: Count | None = None
+    images_per_class: Count | None = None  # at most so many of each class, the first ones
     workers: CountOrZero = 2  # processes that decode files; in-memory sets need none
 
 
 class ViewSettings(Section):
     """How an image is seen; None leaves the recipe's own value."""
 
+    # A published augmentation, whose values hold where those below are None
     recipe: Literal["moco_cifar", "moco_imagenet", "simclr", "insdisc", "plain"] = "moco_cifar"
-    size: Count | None = None
-    min_scale: Share | None = None
-    flip: Share | None = None
-    grey_probability: Share | None = None
-    jitter_probability: Share | None = None
-    hue: Annotated[float, Field(ge=0.0, le=0.5)] | None = None
-    blur_probability: Share | None = None
+    size: Count | None = None  # side of a view in pixels
+    min_scale: Share | None = None  # the smallest crop, as a share of the image's area
+    flip: Share | None = None  # how often a view is mirrored
+    grey_probability: Share | None = None  # how often it loses its colours
+    jitter_probability: Share | None = None  # how often brightness, contrast, saturation and hue change
+    hue: Annotated[float, Field(ge=0.0, le=0.5)] | None = None  # how far the hue may turn; 0.5: half a circle
+    blur_probability: Share | None = None  # how often it is blurred
     solarise_probability: Share | None = None  # of both views
 
 
 class EncoderSettings(Section):
     """What reads it."""
 
-    backbone: str = "resnet18"
-    stem: Literal["cifar", "imagenet"] = "cifar"
+    backbone: str = "resnet18"  # what turns an image into features: a row of `ccl.encoders.BACKBONES`
+    stem: Literal["cifar", "imagenet"] = "cifar"  # cifar: 3×3, stride 1; imagenet: 7×7, stride 2, max-pool
     width: Count | None = None  # None: the published one
     # mlp: no batch norm; mlp_bn: in hidden layers; simsiam: on the output too; linear: one layer, whatever head_layers
     head: Literal["mlp", "linear", "mlp_bn", "simsiam"] = "mlp"
     head_width: Count | None = None  # of hidden layers; None: as wide as the features
     head_layers: Count = 2  # linear ones, the last included
-    dim: Count = 128
-    batch_norm_groups: Count = 8
+    dim: Count = 128  # of the embedding
+    batch_norm_groups: Count = 8  # parts of a batch normalised on their own; Paper: as 8 GPUs would
     # What batch norms evaluate with: what the last step's training gathered, or estimated from the remembered images of
     # all steps after each (docs/memory.md)
     statistics: Literal["running", "remembered"] = "running"
@@ -101,14 +102,14 @@ class EncoderSettings(Section):
 class OptimizerSettings(Section):
     """What moves the weights; its schedule restarts at each step."""
 
-    name: Literal["sgd", "lars", "adamw"] = "sgd"
-    learning_rate: Positive = 0.06
+    name: Literal["sgd", "lars", "adamw"] = "sgd"  # the optimizer
+    learning_rate: Positive = 0.06  # where the schedule of each step begins
     momentum: Share = 0.9  # adamw: its first beta
     beta2: Share = 0.999  # adamw only
     trust: Positive = 0.02  # lars only: how far a layer moves, relative to its norm
-    weight_decay: Weight = 5e-4
+    weight_decay: Weight = 5e-4  # the strength of l2
     decay_norms: bool = True  # false: no weight decay on biases and batch norm; lars never has one there
-    schedule: Literal["cosine", "constant"] = "cosine"
+    schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate over a step
     warmup_epochs: CountOrZero = 0  # of each step, over which the learning rate rises linearly
     carry_momentum: bool = False  # authors' code: true
 
@@ -116,11 +117,11 @@ class OptimizerSettings(Section):
 class MoCoSettings(Section):
     """MoCo v2."""
 
-    queue_size: Count = 4096
-    key_momentum: Share = 0.99
+    queue_size: Count = 4096  # keys that are negatives
+    key_momentum: Share = 0.99  # of the key encoder, per update
     final_key_momentum: Share | None = None  # at the end of each step, by a cosine; None: the same; MoCoV2+: 0.999
     reset_key_encoder: bool = False  # authors' code: true
-    mask_same_image: bool = False
+    mask_same_image: bool = False  # leave an image's own earlier keys out of its negatives
     symmetric: bool = False  # MoCoV2+: both views are queries, each against a queue of the other's keys
 
 
@@ -128,8 +129,8 @@ class InsDiscSettings(Section):
     """InsDisc."""
 
     num_noise: Count | None = None  # None: the exact softmax over the bank; InsDisc on ImageNet: 4096
-    bank_momentum: Share = 0.5
-    proximal: Weight = 0.0
+    bank_momentum: Share = 0.5  # of an image's vector in the bank
+    proximal: Weight = 0.0  # the weight of the squared distance to the image's vector in the bank
 
 
 class BYOLSettings(Section):
@@ -158,8 +159,8 @@ class VICRegSettings(Section):
 
     # Published with LARS: 25, 25 and 1, where plain SGD takes too large steps. The proportion is the same.
     invariance: Weight = 5.0
-    variance: Weight = 5.0
-    covariance: Weight = 0.2
+    variance: Weight = 5.0  # the weight of the spread that each dimension must have
+    covariance: Weight = 0.2  # the weight of correlations between dimensions
 
 
 class MemorySettings(Section):
@@ -171,7 +172,7 @@ class MemorySettings(Section):
     # A share is filled in turns over the clusters: per_cluster, top_up and replacement then say nothing.
     budget: Count | str | None = None
     selection: str | None = None  # a row of `ccl methods`; None: the strategy's own
-    num_views: Annotated[int, Field(ge=2)] = 6
+    num_views: Annotated[int, Field(ge=2)] = 6  # over which an image's variance is taken
     include_plain: bool = False  # authors' code: true
     score: Literal["variance", "distance_to_mean"] = "variance"  # authors' code: distance_to_mean
     top_up: bool = True  # authors' code: false
@@ -193,11 +194,11 @@ class MemorySettings(Section):
 class DistillationSettings(Section):
     """The momentum teacher."""
 
-    momentum: Share = 0.996
+    momentum: Share = 0.996  # of the teacher, per epoch
     student_temperature: Positive | None = None  # None: the objective's; authors' code: 0.07
     teacher_temperature: Positive | None = None  # None: the student's; authors' code: 0.04
     rows: Literal["plain", "view"] = "plain"  # authors' code: view
-    reduction: Literal["mean", "sum"] = "mean"
+    reduction: Literal["mean", "sum"] = "mean"  # of the loss over rows
     plain_images: Literal["old", "batch"] = "old"  # authors' code: batch
 
 
@@ -205,13 +206,13 @@ class QueueSettings(Section):
     """The extra sample queue."""
 
     size: Count = 128  # authors' code: 256
-    mask_same_image: bool = False
+    mask_same_image: bool = False  # leave an image's own keys out of its negatives
 
 
 class ShareSettings(Section):
     """A share of old images in every batch."""
 
-    old: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    old: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5  # of each batch from the second step on
     # as many updates an epoch as pooled images have, or as many as show every new image once
     count: Literal["same_updates", "every_new_image"] = "same_updates"
     most_repeats: Positive | None = None  # an old image is shown at most so often an epoch, on average; None: no limit
@@ -229,7 +230,7 @@ class PredictiveSettings(Section):
 
     space: Literal["projection", "features"] = "projection"  # features: PFR
     distance: Literal["cosine", "info_nce", "barlow", "mse"] | None = None  # None: the objective's; of features: cosine
-    images: Literal["all", "new", "old"] = "all"
+    images: Literal["all", "new", "old"] = "all"  # which images are distilled
     hidden: Count = 512  # authors' code: 2048; PFR's: 256
     predictor: Literal["keep", "restart"] = "keep"  # over steps
     teacher_statistics: Literal["running", "batch"] = "running"  # authors' code: batch
@@ -254,7 +255,7 @@ class AlignmentSettings(Section):
     """Alignment with a slow average of the encoder, or with stored embeddings."""
 
     momentum: Share = 0.999  # of the average, per update
-    hidden: Count = 512
+    hidden: Count = 512  # units of the aligner
     images: Literal["old", "all"] = "old"  # all: CLA-b
     target: Literal["average", "stored"] = "average"  # CLA-E, CLA-R
 
@@ -302,8 +303,8 @@ class PerformanceSettings(Section):
 class CheckpointSettings(Section):
     """How often a run is saved beside the ends of epochs, steps, selections and probes."""
 
-    minutes: Positive = 10.0
-    keep: Count = 2
+    minutes: Positive = 10.0  # between two checkpoints within an epoch
+    keep: Count = 2  # how many stay on the disk
 
 
 class Settings(Section):
@@ -314,17 +315,17 @@ class Settings(Section):
     """
 
     dataset: list[str] = ["cifar100"]  # several, joined by commas on the command line: a domain-incremental stream
-    strategy: str = "ccl"
-    objective: str = "moco_v2"
+    strategy: str = "ccl"  # a row of `ccl methods`: what is kept of a step, and what uses it
+    objective: str = "moco_v2"  # a row of `ccl methods`: how the present is learned
     retention: list[str] | None = None  # the parts that keep the past; None: the strategy's own
     composition: str | None = None  # what a batch holds; None: the strategy's own
     weight_rule: str | None = None  # what becomes of weights between updates or steps; None: the strategy's own
     steps: Count | None = None  # None: as many as datasets or chunks, or 5
     epochs: Count = 200  # per step
-    batch_size: Count = 512
-    temperature: Positive = 0.1
-    seed: CountOrZero = 0
-    device: str = "auto"
+    batch_size: Count = 512  # images of a batch over all processes, old ones included
+    temperature: Positive = 0.1  # of the objective, and of every part that has none of its own
+    seed: CountOrZero = 0  # of class order, initialisation and every draw
+    device: str = "auto"  # auto, cpu, cuda, cuda:1 or mps
     # auto: float32 on CPU and MPS; on CUDA bfloat16, or float16 with scaled losses where that is missing
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     threads: Count | None = None  # None: as torch finds them
