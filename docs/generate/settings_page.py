@@ -6,6 +6,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -139,6 +140,7 @@ def _words(model: type[BaseModel], key: str) -> str:
     return _comments().get((name, key), "")
 
 
+@cache
 def _comments() -> dict[tuple[str, str], str]:
     """What the comments beside and above each setting say, by class and name."""
     text = inspect.getsource(source)

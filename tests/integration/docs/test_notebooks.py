@@ -30,6 +30,7 @@ def test_there_are_two() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_every_cell_runs_in_order(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matplotlib.use("agg")
