@@ -22,16 +22,7 @@ MODULES = {
 }
 # In an order in which each may use what those before it left in the folder.
 NAMES = [
-    *(
-        "ContinualEncoder",
-        "frozen",
-        "FrozenEncoder",
-        "load_dataset",
-        "gather",
-        "UserError",
-        "load_settings",
-        "Settings",
-    ),
+    *("ContinualEncoder", "frozen", "FrozenEncoder", "load_dataset", "gather", "UserError", "load_settings"),
     *("Settings", "run", "read_run", "RunRecord", "write_features", "read_features", "stored_collection", "Collection"),
     *("find_similar", "write_sheet", "train_classifier", "save_classifier", "load_classifier", "predict", "export"),
     *("load_backbone", "write_card"),
