@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import settings_page
 
 ROOT = Path(__file__).parents[2]
 _COPIED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
+_DATED = ("results.md", "performance.md", "reliability.md")
 _MENTION = re.compile(r"`docs/([\w/]+\.md)`")
 _FENCE = re.compile(r"^```(\w+) +([^\n{][^\n]*)$", re.MULTILINE)
 
@@ -53,7 +55,15 @@ def on_page_markdown(markdown: str, *, page: Any, config: MkDocsConfig, files: F
 
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     parts[::2] = [_MENTION.sub(link, part) for part in parts[::2]]
-    return _FENCE.sub(_titled, "".join(parts))
+    dated = _dated(page.file.src_uri) if page.file.src_uri in _DATED else ""
+    return _FENCE.sub(_titled, "".join(parts)) + dated
+
+
+def _dated(name: str) -> str:
+    """When a page of measured figures was last changed, where the repository knows it."""
+    command = ["git", "log", "-1", "--format=%as", "--", f"docs/{name}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return f"\n\n*Last changed on {done.stdout.strip()}.*\n" if done.stdout.strip() else ""
 
 
 def _titled(fence: re.Match[str]) -> str:
