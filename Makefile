@@ -38,7 +38,7 @@ test-slow: setup
 
 docs: $(VENV)/.docs-ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "The pages: site/index.html; '$(BIN)/mkdocs serve' shows them while you write."
+	@echo "The pages: site/index.html; '$(BIN)/mkdocs serve' shows them with a search, and as you write."
 
 $(VENV)/.docs-ready: $(VENV)/.ready
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
