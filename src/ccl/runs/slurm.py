@@ -189,8 +189,9 @@ class SlurmLauncher:
         found: dict[str, SlurmJob] = {}
         for submission in new:
             submission = replace(submission, job=submission.job_among(jobs))
-            ids = submission.job_ids()
-            alive = [cell for cell, job_id in ids.items() if job_id in jobs and not jobs[job_id].is_over]
+            # By name too: a cluster that was set up anew counts its jobs from one again.
+            own = {job_id for job_id, job in jobs.items() if job.name == submission.name and not job.is_over}
+            alive = [cell for cell, job_id in submission.job_ids().items() if job_id in own]
             if alive:
                 taken = self._take(submission)
                 found |= {cell: taken[cell] for cell in alive}

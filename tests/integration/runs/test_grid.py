@@ -15,51 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from run_stand_in import Spy, cells, complete, install_run, told, trace
 
 from ccl.errors import StoppedError, UserError
-from ccl.loading import dump_settings, load_settings
+from ccl.loading import load_settings
 from ccl.runs import cell_run, grid, launchers
 from ccl.runs.cell_run import CellState
 from ccl.runs.grid import run_grid
-from ccl.runs.grid_cells import Cell, Grid, make_cells
+from ccl.runs.grid_cells import Cell
 from ccl.runs.launchers import LocalLauncher, RunRequest
 
 PYTHON = sys.executable  # which a fixture replaces
-
-STAND_IN = r"""#!{python} -S
-import fcntl, json, os, shutil, signal, sys, time
-_, _, _, _, settings, _, folder = sys.argv  # -m ccl run SETTINGS --out FOLDER
-grid, name = os.path.split(folder)
-def tell(what):
-    with open(os.path.join(grid, "trace.txt"), "a") as file:
-        file.write(f"{{what}} {{name}} {{os.getpid()}} {{os.environ['OMP_NUM_THREADS']}} {{os.getsid(0)}}\n")
-def status(state):
-    with open(os.path.join(folder, "status.json.part"), "w") as file:
-        json.dump({{"state": state, "pid": os.getpid()}}, file)
-    os.replace(os.path.join(folder, "status.json.part"), os.path.join(folder, "status.json"))
-def stop(number, frame):
-    status("stopped")
-    tell("stop")
-    sys.exit(128 + number)
-os.makedirs(folder, exist_ok=True)
-lock = open(os.path.join(folder, ".lock"), "w")
-try:
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except OSError:
-    tell("refused")
-    sys.exit(print(f"ccl: --out {{folder}} is in use by process 1 on here") or 2)
-if os.path.exists(os.path.join(grid, "fail")):
-    print("some words")
-    sys.exit(print("ccl: no space left") or 1)
-signal.signal(signal.SIGTERM, stop)
-shutil.copy(settings, os.path.join(folder, "settings.yaml"))
-open(os.path.join(folder, "protocol.json"), "w").write('{{"all_at_once": false, "steps": [1, 2]}}')
-status("running")
-tell("begin")
-time.sleep({seconds})
-status("complete")
-tell("end")
-"""
 
 # Takes the lock of a run folder, says so, and does what it is told when its input ends.
 HOLDER = r"""
@@ -74,34 +40,12 @@ if at_end == "complete":
 """
 
 
-class Spy:
-    """A watcher that remembers, and acts when told to."""
-
-    def __init__(self, act: Callable[[Mapping[str, CellState]], None] = lambda states: None) -> None:
-        self.notes: list[str] = []
-        self.seen: list[dict[str, str]] = []
-        self.act = act
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def show(self, states: Mapping[str, CellState]) -> None:
-        self.seen.append({name: state.state for name, state in states.items()})
-        self.act(states)
-
-    def close(self) -> None:
-        self.notes.append("closed")
-
-
 @pytest.fixture(autouse=True)
 def quick_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Children end after 0.2 seconds, or as told."""
 
     def take(seconds: float) -> None:
-        path = tmp_path / "stand_in"
-        path.write_text(STAND_IN.format(python=PYTHON, seconds=seconds))
-        path.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(path))
+        monkeypatch.setattr(sys, "executable", str(install_run(tmp_path, PYTHON, seconds)))
 
     monkeypatch.setattr(LocalLauncher, "seconds_between_looks", 0.02)
     take(0.2)
@@ -125,27 +69,6 @@ def hold() -> Iterator[Callable[[Path, str], subprocess.Popen[str]]]:
     yield start
     for process in started:
         process.communicate()
-
-
-def cells(num_seeds: int, *assignments: str) -> list[Cell]:
-    return make_cells(Grid("demo", ["finetuning"], range(num_seeds)), assignments)
-
-
-def trace(folder: Path) -> list[list[str]]:
-    path = folder / "trace.txt"
-    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def told(folder: Path, what: str) -> list[str]:
-    return [line[1] for line in trace(folder) if line[0] == what]
-
-
-def complete(cell: Cell, folder: Path) -> None:
-    """A run folder as a finished run leaves it."""
-    folder.mkdir(parents=True)
-    (folder / "settings.yaml").write_text(dump_settings(cell.settings))
-    (folder / "protocol.json").write_text('{"all_at_once": false, "steps": [1, 2]}')
-    (folder / "status.json").write_text('{"state": "complete"}')
 
 
 def test_at_most_so_many_at_once_in_the_order_of_the_cells(tmp_path: Path) -> None:
