@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ccl.cli.slurm_options import sbatch_options
+from ccl.errors import UserError, did_you_mean
+
 if TYPE_CHECKING:
     from ccl.runs.launchers import Launcher
 
@@ -57,8 +60,6 @@ class Place:
     detach: bool = False
 
     def __post_init__(self) -> None:
-        from ccl.errors import UserError, did_you_mean
-
         if self.on not in ("local", "slurm"):
             raise UserError(f"--on {self.on!r}{did_you_mean(self.on, ('local', 'slurm'))}")
         given = {
@@ -69,14 +70,17 @@ class Place:
         misplaced = [name for name, is_given in given.items() if is_given]
         if self.on == "local" and misplaced:
             raise UserError(f"{misplaced[0]} belongs to --on slurm; add that, or leave {misplaced[0]} out")
+        if self.on == "slurm":
+            sbatch_options(self.slurm)
 
     def launcher(self, out: Path) -> "Launcher":
         """What starts the runs of the grid in this folder."""
         from ccl.runs.launchers import LocalLauncher
-        from ccl.runs.slurm import SlurmLauncher, sbatch_options
+        from ccl.runs.slurm import SlurmLauncher
 
         if self.on == "local":
             return LocalLauncher()
-        words = sbatch_options(self.slurm)
         at_once = self.jobs if self.detach else None  # else the grid itself submits no more than that
-        return SlurmLauncher(out, words, self.nproc_per_node, is_detached=self.detach, at_once=at_once)
+        return SlurmLauncher(
+            out, sbatch_options(self.slurm), self.nproc_per_node, is_detached=self.detach, at_once=at_once
+        )

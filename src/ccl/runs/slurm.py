@@ -4,9 +4,6 @@ A run folder has a lock of its own: even a run that was submitted twice is writt
 """
 
 import os
-import re
-import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,9 +24,6 @@ _PATIENCE = 60.0  # seconds: a network disk may show late what a job has written
 _SCRIPT = Path(__file__).with_name("slurm_job.sh")
 # The job is put back into the queue when its node fails, and by itself when its time is up; --slurm may say otherwise.
 _DEFAULTS = ("--requeue", "--signal=B:USR1@120")
-_OURS = re.compile(
-    "--(array|output|error|input|job-name|parsable|wrap|wait|test-only|open-mode)(=.*)?|-[aoeiJW].*", re.DOTALL
-)
 
 
 class SlurmJob:
@@ -205,17 +199,3 @@ class SlurmLauncher:
         self._known.add(submission.name)
         ids = submission.job_ids()
         return {cell: SlurmJob(job_id, RunRequest(self._grid, cell), self._queue) for cell, job_id in ids.items()}
-
-
-def sbatch_options(text: str | None) -> list[str]:
-    """The words of --slurm; refuses what ccl sets itself, and a machine without Slurm."""
-    try:
-        words = shlex.split(text or "")
-    except ValueError as error:
-        raise UserError(f"--slurm {text!r}: {str(error).lower()}") from None
-    for word in words:
-        if _OURS.fullmatch(word):
-            raise UserError(f"--slurm: ccl sets {word.partition('=')[0]} itself; leave it out")
-    if shutil.which("sbatch") is None:
-        raise UserError("--on slurm: there is no sbatch on this machine; start it on a login node of the cluster")
-    return words

@@ -12,12 +12,13 @@ import pytest
 from run_stand_in import Spy, cells, install_run, told, trace
 from slurm_stand_in import SlurmStandIn
 
+from ccl.cli.slurm_options import sbatch_options
 from ccl.errors import StoppedError, UserError
 from ccl.runs import slurm, slurm_commands
 from ccl.runs.cell_run import CellState
 from ccl.runs.grid import run_grid
 from ccl.runs.launchers import RunRequest
-from ccl.runs.slurm import SlurmLauncher, sbatch_options
+from ccl.runs.slurm import SlurmLauncher
 from ccl.runs.slurm_commands import JobQueue, JobState, SlurmError
 
 PYTHON = sys.executable  # which a fixture replaces
