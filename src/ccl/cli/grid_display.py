@@ -147,7 +147,7 @@ class LiveGrid:
         return table
 
     def _is_quiet(self, row: str, states: States) -> bool:
-        return {states[name].state for name in self._rows[row].values()} <= {"waiting", "complete"}
+        return {states[name].state for name in self._rows[row].values()} <= {"waiting", "queued", "complete"}
 
     def close(self) -> None:
         if self._live is not None:

@@ -44,7 +44,8 @@ def fingerprint(folder: Path) -> dict[str, str]:
     for number, row in enumerate(read_rows(folder)):
         row.pop("seconds", None)
         found[f"row {number}"] = _hash(json.dumps(row, sort_keys=True).encode())
-    found[ACCURACY] = _hash((folder / ACCURACY).read_bytes())
+    if (folder / ACCURACY).exists():  # not of a run without probes
+        found[ACCURACY] = _hash((folder / ACCURACY).read_bytes())
     return found
 
 
