@@ -65,7 +65,7 @@ def _learn(settings: Settings, stream: Stream, device: torch.device, session: Se
     matrix, dataset = AccuracyMatrix(len(stream.steps)), stream.dataset
     if dataset.skipped and ranks.is_first():
         write_bad_images(session.log.folder / "bad_images.csv", dataset.skipped)
-    session.display.run_begins(settings.strategy, len(stream.arrivals), settings.epochs)
+    session.display.run_begins(settings.strategy, [len(images) for images in stream.arrivals], settings.epochs)
     prober = Prober(settings, stream, learner.product, viewer, matrix, session)
     progress = session.resume(learner, dataset.fingerprint, {"accuracy": matrix})
     if progress is None:
