@@ -33,9 +33,21 @@ SMALL = [
     "--set=threads=1",
     "--set=checkpoint.minutes=0.01",
 ]
-BOTH = [*SMALL, "--set=epochs=10", "--strategies=finetuning,ccl"]
+TWELVE = [*SMALL, "--set=epochs=10", "--strategies=finetuning,ccl", "--seeds=0-5"]
 ONE = ["--strategies=ccl", "--seeds=0"]
-RANKS = [*SMALL, "--set=epochs=10", "--set=batch_size=8", "--set=encoder.batch_norm_groups=2", "--set=device=cpu"]
+RANKS = [
+    *SMALL,
+    "--set=data.resize=16",
+    "--set=data.images_per_class=20",
+    "--set=data.classes=4",
+    "--set=epochs=6",
+    "--set=batch_size=16",
+    "--set=encoder.dim=16",
+    "--set=encoder.batch_norm_groups=2",
+    "--set=moco_v2.queue_size=64",
+    "--set=extra_sample_queue.size=16",
+    "--set=device=cpu",
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +56,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSlurm]:
     print(f"Slurm took jobs after {made.start():.1f} s")
     yield made
     made.stop()
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for the same runs on this machine, which `local` makes as they are asked for."""
-    return tmp_path_factory.mktemp("unbroken") / "grid"
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +112,13 @@ def jobs(out: Path) -> dict[str, str]:
     return {cell: record["job"] for record in records for cell in record["cells"] if len(record["cells"]) == 1}
 
 
+def in_the_middle(cluster: RealSlurm, out: Path, but_not: list[str]) -> list[str]:
+    """The jobs whose runs are in their first step."""
+    running = [job for job, state in cluster.states().items() if state == "RUNNING" and job not in but_not]
+    learning = [job for cell, job in jobs(out).items() if is_learning(out / cell) and status(out / cell)["step"] == 1]
+    return [job for job in running if job in learning]
+
+
 def count_questions(folder: Path) -> dict[str, str]:
     """An environment in which each call of squeue leaves a line."""
     real = subprocess.run(["which", "squeue"], capture_output=True, text=True, check=True).stdout.strip()
@@ -115,11 +128,11 @@ def count_questions(folder: Path) -> dict[str, str]:
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def test_r6_twelve_runs_on_two_nodes_whatever_happens(cluster: RealSlurm, unbroken: Path, tmp_path: Path) -> None:
+def test_r6_twelve_runs_on_two_nodes_whatever_happens(cluster: RealSlurm, tmp_path: Path) -> None:
     """Closed by SIGKILL, a node that dies, a job requeued, one cancelled: the bits are those of the unbroken runs."""
-    expected = local(cluster, unbroken, *BOTH, "--seeds=0-5")
+    expected = local(cluster, tmp_path / "local", *TWELVE)
     out, slurm, before = tmp_path / "grid", ["--on=slurm", "--slurm=--cpus-per-task=1 --time=30"], set(cluster.states())
-    first = Command(cluster, out, *BOTH, "--seeds=0-5", *slurm)
+    first = Command(cluster, out, *TWELVE, *slurm)
     cells = [f"{strategy}-moco_v2-seed{seed}" for seed in range(6) for strategy in ("finetuning", "ccl")]
     wait_until(lambda: any(is_learning(out / cell) for cell in cells[:4]), HANG, "no run learns")
     first.process.kill()
@@ -127,7 +140,7 @@ def test_r6_twelve_runs_on_two_nodes_whatever_happens(cluster: RealSlurm, unbrok
     assert len(jobs(out)) == 12
 
     counted = count_questions(tmp_path / "bin")
-    second = Command(cluster, out, *BOTH, "--seeds=0-5", *slurm, extra=counted)
+    second = Command(cluster, out, *TWELVE, *slurm, extra=counted)
     node_of = dict(line.split() for line in cluster.run("squeue", "-h", "-t", "R", "-o", "%i %N").splitlines())
     lost = sorted(job for job, node in node_of.items() if node == "n1")
     assert lost
@@ -135,10 +148,8 @@ def test_r6_twelve_runs_on_two_nodes_whatever_happens(cluster: RealSlurm, unbrok
     killed_at = time.monotonic()
 
     wait_until(lambda: "runs, " in second.words(), HANG, "the second command never began")
-    running = [job for job, state in cluster.states().items() if state == "RUNNING" and job not in lost]
-    requeued = running[0]
-    name = next(cell for cell, job in jobs(out).items() if job == requeued)
-    wait_until(lambda: is_learning(out / name) or status(out / name).get("state") == "complete", HANG, name)
+    wait_until(lambda: in_the_middle(cluster, out, lost), HANG, "nothing to requeue")
+    requeued = in_the_middle(cluster, out, lost)[0]
     cluster.run("scontrol", "requeue", requeued)
     cancelled = max((job for job in cluster.alive() if job not in {*lost, requeued}), key=int)
     cluster.run("scancel", cancelled)
@@ -155,7 +166,7 @@ def test_r6_twelve_runs_on_two_nodes_whatever_happens(cluster: RealSlurm, unbrok
     assert f"Slurm job {cancelled} ended as CANCELLED" in words
     assert "1 of 12 runs failed" in words
     assert cluster.alive() == []
-    third = Command(cluster, out, *BOTH, "--seeds=0-5", *slurm)
+    third = Command(cluster, out, *TWELVE, *slurm)
     assert "12 runs, 11 of them complete already" in third.finish()
 
     logs = {cell: (out / "logs" / f"{cell}.txt").read_text() for cell in cells}
@@ -169,7 +180,7 @@ def test_r6_twelve_runs_on_two_nodes_whatever_happens(cluster: RealSlurm, unbrok
 
 
 def test_ctrl_c_leaves_no_job_and_the_same_command_resumes_to_the_same_bits(cluster: RealSlurm, tmp_path: Path) -> None:
-    """And so does a run that is stopped once more, as if its time were up."""
+    """And so does a run that is stopped once more, as if its time were up, and one that is requeued by others."""
     arguments = [*SMALL, "--set=epochs=20", "--strategies=finetuning,ccl", "--seeds=0-2"]
     out, slurm, name = tmp_path / "grid", ["--on=slurm", "--slurm=--time=30"], "ccl-moco_v2-seed0"
     command = Command(cluster, out, *arguments, *slurm)
@@ -184,11 +195,17 @@ def test_ctrl_c_leaves_no_job_and_the_same_command_resumes_to_the_same_bits(clus
     command = Command(cluster, out, *arguments, *slurm)
     wait_until(lambda: is_learning(out / name, stopped_at), HANG, "it does not resume")
     cluster.run("scancel", "--batch", "--signal=USR1", jobs(out)[name])
+    wait_until(lambda: in_the_middle(cluster, out, [jobs(out)[name]]), HANG, "nothing to requeue")
+    [requeued, *_] = in_the_middle(cluster, out, [jobs(out)[name]])
+    cluster.run("scontrol", "requeue", requeued)
     command.finish()
+    logs = [(out / "logs" / f"{cell}.txt").read_text() for cell, job in jobs(out).items() if job == requeued]
+    assert "start 2\n" in logs[0]
+    assert "resuming at step" in logs[0].split("start 2\n")[1]
     log = (out / "logs" / f"{name}.txt").read_text()
     assert log.count("resuming at step") == 2
     assert f"Slurm job {jobs(out)[name]} on " in log.split("start 2")[0]
-    expected = local(cluster, unbroken, *arguments)
+    expected = local(cluster, tmp_path / "local", *arguments)
     for folder in [path.parent for path in out.glob("*/status.json")]:
         assert fingerprint(folder) == fingerprint(expected / folder.name)
 
