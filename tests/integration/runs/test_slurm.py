@@ -119,13 +119,16 @@ def test_a_failed_run_shows_the_end_of_its_log_and_a_cancelled_one_says_so(
     assert reasons[made[2].name][-1] == "Slurm job 3 is not known to Slurm any more, and its run is not complete"
 
 
-def test_a_run_that_slurm_has_forgotten_is_complete_if_its_folder_says_so(
-    tmp_path: Path, cluster: SlurmStandIn
+def test_a_run_that_slurm_has_forgotten_is_what_its_folder_says(
+    tmp_path: Path, cluster: SlurmStandIn, quick_runs: Callable[[float], None]
 ) -> None:
+    """First held by a living process, then complete."""
+    quick_runs(1.5)
     [cell], folder = cells(1), tmp_path / "grid"
 
     def forget(states: Mapping[str, CellState]) -> None:
-        (cluster.folder / "job-1" / "forgotten").touch()
+        if told(folder, "begin"):
+            (cluster.folder / "job-1" / "forgotten").touch()
 
     outcome = run_grid([cell], folder, None, Spy(forget), SlurmLauncher(folder, []))
     assert [record.folder.name for record in outcome.records] == [cell.name]
