@@ -103,17 +103,19 @@ class RealSlurm:
 
     def stop(self) -> None:
         """All daemons and all jobs, by their ids."""
+        for node in self.nodes:
+            self.kill_node(node)
         self._kill(b"SLURM_CONF=")
         for file in self.folder.glob("*.pid"):
-            _kill_process(int(file.read_text()))
+            _kill_daemon(file)
 
     def kill_node(self, node: str) -> None:
         """As a power cut would: its daemon and every process of its jobs, at once."""
-        _kill_process(int((self.folder / f"slurmd-{node}.pid").read_text()))
-        for job in self.run("squeue", "-h", "-w", node, "-t", "RUNNING,COMPLETING", "-o", "%A").split():
-            for number in _processes():
-                if _read(number, "cmdline").startswith(f"slurmstepd: [{job}.".encode()):
-                    _kill_process(number)
+        _kill_daemon(self.folder / f"slurmd-{node}.pid")
+        log = str(self.folder / f"slurmd-{node}.log")  # which the node's own slurmstepd have open, and no other's
+        for process in _processes():
+            if _read(process, "cmdline").startswith(b"slurmstepd: ") and log in _open_files(process):
+                _kill_process(process)
         self._kill(b"SLURMD_NODENAME=" + node.encode() + b"\0")
 
     def states(self) -> dict[str, str]:
@@ -141,6 +143,12 @@ class RealSlurm:
                 _kill_process(process)
 
 
+def _kill_daemon(file: Path) -> None:
+    if file.exists():
+        _kill_process(int(file.read_text()))
+        file.unlink()  # the number may soon be another process's
+
+
 def _kill_process(process: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
@@ -155,6 +163,13 @@ def _read(process: int, name: str) -> bytes:
         return Path(f"/proc/{process}/{name}").read_bytes()
     except OSError:
         return b""
+
+
+def _open_files(process: int) -> list[str]:
+    try:
+        return [os.readlink(path) for path in Path(f"/proc/{process}/fd").iterdir()]
+    except OSError:
+        return []
 
 
 def free_ports(count: int) -> list[int]:
