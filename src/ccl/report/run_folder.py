@@ -35,6 +35,9 @@ class Log(Observer):
     def begin(self) -> None:
         """There is no checkpoint: start with no rows."""
 
+    def adopt(self, rows: bytes, state: Mapping[str, Any]) -> None:
+        """Begin with the rows of another run, whose log `state` described."""
+
     def status(self, state: str, **about: Any) -> None:
         """What the run is doing now."""
 
@@ -79,6 +82,10 @@ class RunLog(Log):
 
     def begin(self) -> None:
         (self.folder / METRICS).unlink(missing_ok=True)
+
+    def adopt(self, rows: bytes, state: Mapping[str, Any]) -> None:
+        write_file(self.folder / METRICS, rows)
+        self.resume(state)
 
     def status(self, state: str, **about: Any) -> None:
         """Replace status.json: what the run is doing now, and who does it."""
@@ -169,6 +176,12 @@ class RunRecord:
     @property
     def step_names(self) -> list[str]:
         return [str(step["name"]) for step in self.protocol["steps"]]
+
+    @property
+    def num_test_images(self) -> list[int] | None:
+        """Of each step, no image in two of them; None for runs of older versions, which do not say."""
+        found = [step.get("num_test_images") for step in self.protocol["steps"]]
+        return None if None in found else [int(number) for number in found]
 
 
 def read_run(folder: Path) -> RunRecord:
