@@ -34,6 +34,9 @@ try:
 except OSError:
     tell("refused")
     sys.exit(print(f"ccl: --out {{folder}} is in use by process 1 on here") or 2)
+if os.path.exists(os.path.join(folder, "status.json")):
+    if json.load(open(os.path.join(folder, "status.json")))["state"] == "complete":
+        sys.exit(0)  # another was faster
 if os.path.exists(os.path.join(grid, "fail")):
     print("some words")
     sys.exit(print("ccl: no space left") or 1)
