@@ -43,3 +43,9 @@ def test_weights_keep_the_names_and_shapes_that_older_files_have() -> None:
         "layers.6.weight": (16, 8, 3, 3),
         "layers.9.weight": (32, 16, 3, 3),
     }
+
+
+def test_no_images_give_no_features() -> None:
+    """A rank may have no remembered image in a batch."""
+    features = ConvNet(width=4)(torch.zeros(0, 3, 16, 16))
+    assert features.shape == (0, 32)
