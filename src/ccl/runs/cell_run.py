@@ -5,6 +5,7 @@ import math
 import os
 import signal
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -14,6 +15,7 @@ from ccl.loading import dump_settings, load_settings
 from ccl.report import RunRecord, read_run
 from ccl.report.measures import all_classes
 from ccl.run_files import METRICS, PROTOCOL, SETTINGS, is_finished, read_status
+from ccl.runs.first_step import beginning, can_share
 from ccl.runs.folder_lock import is_held
 from ccl.runs.grid_cells import Cell
 from ccl.runs.launchers import RunRequest, StartedRun
@@ -63,6 +65,16 @@ class CellRun:
     @property
     def is_waiting(self) -> bool:
         return not self.is_settled and self.process is None and not self._is_elsewhere
+
+    @cached_property
+    def beginning(self) -> str | None:
+        """What runs that share their first step have in common; None for one that shares with none."""
+        return beginning(self.cell.settings) if can_share(self.cell.settings) else None
+
+    @property
+    def is_in_first_step(self) -> bool:
+        """Whether its first step may still be under way, so that nobody can share it yet."""
+        return self.beginning is not None and (_last_epoch(self.folder) or {"step": 1})["step"] == 1
 
     def state(self) -> CellState:
         """For display."""

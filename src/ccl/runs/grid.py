@@ -131,10 +131,16 @@ def _look(runs: Sequence[CellRun], jobs: int, launcher: Launcher) -> None:
         if not run.is_settled:
             run.look()
     free = jobs - sum(run.process is not None for run in runs)
-    chosen = {run.cell.name: run for run in [run for run in runs if run.is_waiting][: max(0, free)]}
+    chosen = {run.cell.name: run for run in _in_turn(runs)[: max(0, free)]}
     requests = (run.request(launcher.threads(jobs)) for run in chosen.values())  # made when the launcher has room
     for name, process in launcher.start(requests):
         chosen[name].process = process
+
+
+def _in_turn(runs: Sequence[CellRun]) -> list[CellRun]:
+    """What waits to be started: last those whose first step another run is just learning, which they can then share."""
+    begun = {run.beginning for run in runs if run.process is not None and run.is_in_first_step}
+    return sorted((run for run in runs if run.is_waiting), key=lambda run: run.beginning in begun)
 
 
 def _end(runs: Sequence[CellRun], watcher: Watcher) -> None:

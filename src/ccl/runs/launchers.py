@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-CELLS, LOGS = "cells", "logs"  # folders beside the cells' own: the settings and the output of each
+# Folders beside the cells' own: the settings and the output of each, and first steps that they share.
+CELLS, LOGS, FIRST_STEPS = "cells", "logs", "first-steps"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class RunRequest:
     @property
     def folder(self) -> Path:
         return self.grid / self.name
+
+    @property
+    def first_steps(self) -> Path:
+        return self.grid / FIRST_STEPS
 
     @property
     def log(self) -> Path:
@@ -104,10 +109,11 @@ class LocalLauncher:
 
 
 def start_run(request: RunRequest) -> LocalRun:
-    """Start `ccl run SETTINGS_FILE --out FOLDER` and return at once."""
+    """Start `ccl run SETTINGS_FILE --out FOLDER --first-steps …` and return at once."""
+    words = [str(request.settings_file), "--out", str(request.folder), "--first-steps", str(request.first_steps)]
     with request.log.open("ab") as output:
         return LocalRun(
-            [sys.executable, "-m", "ccl", "run", str(request.settings_file), "--out", str(request.folder)],
+            [sys.executable, "-m", "ccl", "run", *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -12,7 +12,7 @@ THREADS=$(sed -sn 's/^threads: \([0-9]\{1,\}\)$/\1/p' "$SETTINGS" "$OUT/settings
 THREADS=${THREADS:-$((${SLURM_CPUS_ON_NODE:-1} / (PROCESSES > 0 ? PROCESSES : 1)))}
 THREADS=$((THREADS > 0 ? THREADS : 1))
 export OMP_NUM_THREADS=$THREADS
-CCL=(-m ccl run "$SETTINGS" --out "$OUT" --set "threads=$THREADS")
+CCL=(-m ccl run "$SETTINGS" --out "$OUT" --first-steps "$GRID/first-steps" --set "threads=$THREADS")
 
 saved() { ls "$OUT/checkpoints" 2>/dev/null; }
 stop() {  # the run finishes its batch and saves; srun would kill its tasks if it were signalled itself
