@@ -4,6 +4,7 @@ import os
 import sys
 import time
 import traceback
+from typing import Any
 
 # Threads that wait spin for a moment only, then sleep. By default they spin for milliseconds: with two other busy
 # processes, two threads were 35 times slower than one. Must be set before torch is imported.
@@ -14,11 +15,18 @@ _TURN = 3.0  # seconds that the other ranks wait before they report
 
 def main() -> None:
     """Entry point; exit codes: 0 done, 2 the user's mistake, 130 and 143 stopped by a signal, 1 the rest."""
+    from typer import Abort
+
     from ccl.cli.app import app
     from ccl.errors import StoppedError, UserError
 
     try:
-        app()
+        code = app(prog_name="ccl", standalone_mode=False)
+        if isinstance(code, int) and code:
+            sys.exit(code)
+    except _usage_error() as error:
+        _say_usage(error)
+        sys.exit(2)
     except UserError as error:
         _say(*str(error).splitlines())
         sys.exit(2)
@@ -26,7 +34,7 @@ def main() -> None:
         if _rank() == 0:
             _say(f"{stopped}; its state is saved, the same command resumes")
         sys.exit(stopped.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Abort):
         _say("stopped")
         sys.exit(130)
     except BrokenPipeError:
@@ -43,6 +51,23 @@ def main() -> None:
 def _rank() -> int:
     """The rank that torchrun gave to this process; `ccl.ranks` has it too, and takes seconds to import."""
     return int(os.environ.get("RANK", "0"))
+
+
+def _usage_error() -> type[Exception]:
+    """Click's own, of which some versions of typer bring a copy that has no public name."""
+    from typer import BadParameter
+
+    base: type[Exception] = BadParameter.__bases__[0]
+    return base
+
+
+def _say_usage(error: Any) -> None:
+    """A wrong option or argument in one line, as all other mistakes; without any argument, the help."""
+    path = error.ctx.command_path if error.ctx is not None else "ccl"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        _say(f"{' '.join(error.format_message().split()).rstrip('.')}; {path} --help shows what there is")
 
 
 def _say(*lines: str) -> None:

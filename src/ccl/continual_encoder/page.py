@@ -1,6 +1,7 @@
 """The page of an encoder folder: its history, its health, the images it remembers, versions, what was refused."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from markupsafe import Markup
@@ -10,11 +11,13 @@ from matplotlib.ticker import MaxNLocator
 
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.encoder_folder import PAGE, EncoderFolder, Ledger
-from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, events, history, pair
+from ccl.continual_encoder.probe_tables import class_table, confusion_svg, kept_confusion, score_table, scores_of
+from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, events, history, pair, step_warnings
 from ccl.memory import RehearsalMemory
 from ccl.report.drawing import GREY, drawing, to_svg
 from ccl.report.templates import render
 from ccl.report.thumbnails import Thumbnail, thumbnail
+from ccl.training.checkpoint import DamagedError
 
 _SHOWN = 24  # remembered images of a step
 _MOST_SHOWN = 600  # of all steps: the page stays below a few MB
@@ -25,12 +28,15 @@ _Kept = tuple[str, list[tuple[Thumbnail, str]]]  # of one step: its title, and i
 
 
 def write_state_page(state: EncoderFolder) -> None:
-    """Write the page anew; one that has learned nothing has none."""
+    """Write the page anew; one that has learned nothing has none, and one that is damaged keeps its last."""
     ledger = state.ledger()
     if not ledger.current:
         return
-    about = state.version(ledger.current).about
-    steps, memory = about["steps"], state.memory_of(ledger.current)
+    try:
+        about, memory = state.load(ledger.current).about, state.memory_of(ledger.current)
+    except DamagedError:
+        return
+    steps = about["steps"]
     figure = _curves(steps)
     page = render(
         "ccl.continual_encoder",
@@ -38,21 +44,42 @@ def write_state_page(state: EncoderFolder) -> None:
         title=state.path.resolve().name,
         headline=_headline(ledger, steps, memory),
         verdict=steps[-1]["verdict"],
+        probe=_probe(state, steps[-1]),
+        warnings=step_warnings(steps[-1]),
         history=history(steps, ledger, state.numbers(ledger)),
         curves=Markup(to_svg(figure)),  # our own drawing: matplotlib has escaped the names in it
         width=round(96 * figure.get_figwidth()),
         memory=_gallery(memory, steps),
+        start_agreement=_start_agreement(steps[-1]),
         events=events(ledger),
         settings=about["settings"],
     )
     write_file(state.path / PAGE, page)
 
 
+def _probe(state: EncoderFolder, step: Step) -> dict[str, Any] | None:
+    """What the last drop's probe found: tables, and a drawing where it is still there; None where none was made."""
+    scores = scores_of(step["accuracy"])
+    if not scores:
+        return None
+    shown: dict[str, Any] = {"folder": step["accuracy"]["folder"], "scores": score_table(scores)}
+    if (kept := kept_confusion(state, step["version"])) is not None:
+        drawn, width = confusion_svg(*kept)
+        # Our own drawing: matplotlib has escaped the names in it.
+        shown |= {"classes": class_table(*kept, most=None), "confusion": Markup(drawn), "width": width}
+    return shown
+
+
+def _start_agreement(step: Step) -> str:
+    value = (step["health"] or {}).get("start_agreement")
+    return "not measured" if value is None else f"{value:.1f} %"
+
+
 def _headline(ledger: Ledger, steps: Sequence[Step], memory: RehearsalMemory) -> str:
     num_images, num_bytes = sum(step["num_images"] for step in steps), sum(map(len, memory.files))
     pinned = "" if ledger.pinned is None else f" Version {ledger.pinned} is pinned and used."
     drops = "one drop" if len(steps) == 1 else f"{len(steps)} drops"
-    kept = f"{len(memory):,} images ({num_bytes / 1e6:.1f} MB) are remembered, the others are not needed any more."
+    kept = f"{len(memory):,} of them ({num_bytes / 1e6:.1f} MB) are remembered, the others are not needed any more."
     return f"Version {ledger.current} is current.{pinned} {num_images:,} unlabelled images learned in {drops}; {kept}"
 
 

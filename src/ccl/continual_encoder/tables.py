@@ -5,7 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccl.continual_encoder.encoder_folder import Ledger
+from ccl.continual_encoder.probe_tables import score_table, scores_of
+from ccl.continual_encoder.probing import warnings
+from ccl.errors import counted
 from ccl.report.tables import Table
+from ccl.runs.throughput import size
 
 Step = Mapping[str, Any]  # what a version remembers of a drop
 
@@ -60,16 +64,40 @@ def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Tabl
     )
 
 
+def kept_sentence(step: Mapping[str, Any], num_seen: int) -> str:
+    """How many images stay, of how many."""
+    images = counted(step["num_images"], "image")
+    in_all = f"{step['num_remembered']:,} of {num_seen:,} in all, {size(step['memory_bytes'])}"
+    rest = "; the others are not needed any more" if step["num_kept"] < step["num_images"] else ""
+    return f"Kept {step['num_kept']:,} of its {images} ({in_all}){rest}."
+
+
+def probe_and_health(step: Step) -> list[Table]:
+    """What a drop did, as tables: what the features are worth where there are labels, and their health."""
+    scores = scores_of(step["accuracy"])
+    return [*([score_table(scores)] if scores else []), health(step)]
+
+
+def step_warnings(step: Step) -> list[str]:
+    """What to know before one relies on the features after a drop, a line each; an empty step has none."""
+    return warnings(scores_of(step.get("accuracy")))
+
+
 def health(step: Step) -> Table:
-    """Before → after the drop, on the images that were remembered when it came."""
+    """At the start → before → after the drop, on the images that were remembered when it came."""
+    accuracy = step["accuracy"] or {}
+    start = accuracy.get("beside", {}).get("start", {})
+    known = {"group_agreement": (step["health"] or {}).get("start_agreement"), ACCURACY: start.get("linear")}
     rows = []
     for key, title in {**MEASURES, ACCURACY: ACCURACY}.items():
         before, after = pair(step, key)
         if after is not None:
-            rows.append((title, _shown(before), _shown(after)))
-    if step["accuracy"]:
-        rows.append(("nearest neighbours' accuracy, %", "–", _shown(step["accuracy"]["knn"])))
-    return Table(f"Step {step['step']}: {step['name']}", ("", "before", "after"), tuple(rows), "")
+            rows.append((title, _shown(known.get(key)), _shown(before), _shown(after)))
+    if accuracy:
+        before, after = accuracy.get("knn_before"), accuracy["knn"]
+        rows.append(("nearest neighbours' accuracy, %", _shown(start.get("knn")), _shown(before), _shown(after)))
+    note = "Start: the encoder before its first drop."
+    return Table(f"Step {step['step']}: {step['name']}", ("", "start", "before", "after"), tuple(rows), note)
 
 
 def events(ledger: Ledger) -> Table:

@@ -31,7 +31,7 @@ from torch import Tensor
 from ccl.data.arrays import square_arrays, square_picture
 from ccl.data.dataset import BadImage, Progress
 from ccl.data.decode_cache import DecodeCache, DecodeResult, cache_folder, keys_of
-from ccl.data.decoding import BadImageError, MissingDecoderError, in_full, open_image, upright_rgb
+from ccl.data.decoding import BadImageError, MissingDecoderError, in_full, is_heif, open_image, upright_rgb
 from ccl.data.found_files import FoundFiles
 from ccl.data.gathered_images import Gathered, IsKnown
 from ccl.data.in_memory import ImageCollector, content_digest, each
@@ -257,4 +257,5 @@ def _open(
     except BadImageError as error:
         return _OpenedImage(error.reason, is_decoded=not isinstance(error, MissingDecoderError))
     pixels = None if side is None else square_picture(picture, side)
-    return _OpenedImage("", shorter_side, True, False, digest, pixels)
+    # Whether HEIC can be read depends on what is installed, not on the file: nothing remembers it.
+    return _OpenedImage("", shorter_side, not is_heif(content), False, digest, pixels)

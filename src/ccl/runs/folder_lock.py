@@ -65,4 +65,6 @@ def _refuse_other_files(folder: Path, kind: Kind, named: str) -> None:
 
 def _holder(folder: Path) -> str:
     status = read_status(folder)
-    return f"process {status.get('pid', '?')} on {status.get('host', 'this machine')}"
+    if "pid" not in status:  # it has only just begun, or changes what takes a moment
+        return "another process"
+    return f"process {status['pid']} on {status.get('host', 'this machine')}"

@@ -57,6 +57,9 @@ def test_without_the_package_they_are_left_out_with_advice_until_it_is_there(
         assert (len(found.source), found.skipped) == (5, ())
         position = [Path(name).name for name in found.names].index("IMG_1.HEIC")
         assert found.source.picture(position).getpixel((3, 3)) == (255, 0, 0)
+        monkeypatch.setitem(sys.modules, "pillow_heif", None)
+        decoding._can_read_heif.cache_clear()
+        assert len(gather([photos], tmp_path, max_bad=40).source) == 3  # nor that they could
     finally:
         Image.OPEN.pop("HEIF", None)
         Image.ID.remove("HEIF")
