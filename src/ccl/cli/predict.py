@@ -41,4 +41,7 @@ def predict(
         predictions = classifiers.predict(encoder, fitted, read(encoder, found.source, console), any_version)
         classifiers.write_predictions(out, found.names, predictions)
         report_left_out(found.skipped, console, out)
+    if fitted.about.fingerprint != encoder.fingerprint:
+        then = f"version {fitted.about.version}"
+        note(console, f"the classifier was fitted on {then}: what it was worth there says nothing here")
     note(console, f"{counted(len(predictions), 'image')} classified by {path}: {out}")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, overload
@@ -18,20 +17,20 @@ from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
 from ccl.continual_encoder.exporting import Exported, export
 from ccl.continual_encoder.folder_status import folder_status
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen, start
+from ccl.continual_encoder.image_arguments import Images, gathered, gathering, name_of
 from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Gather, Options, Outcome, learn
 from ccl.continual_encoder.model_card import write_card
 from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
 from ccl.continual_encoder.page import write_state_page
 from ccl.continual_encoder.probing import ProbeReport, probe
 from ccl.continual_encoder.searching import Collection, find
-from ccl.data import EncodedSource, Gathered, ImageSource, chunked, gather, gather_arrays, load_dataset
+from ccl.data import EncodedSource, ImageSource, chunked, gather_arrays, load_dataset
 from ccl.data.ingest import MAX_BAD
 from ccl.errors import UserError, counted
 from ccl.runs.display import make_display
 from ccl.runs.folder_lock import locked
 from ccl.training import Observer
 
-Images = str | Path | Iterable[Any]  # paths and folders, arrays, tensors, or anything that yields images
 CHUNK = 2_000  # images of an endless stream that become one step
 
 
@@ -141,7 +140,7 @@ class ContinualEncoder:
             raise UserError(f"keep_versions must be at least 1, got {keep_versions}")
         display = progress if not isinstance(progress, bool) else make_display() if progress else Observer()
         options = Options(
-            name=name or _name_of(images),
+            name=name or name_of(images),
             asked=settings,
             probe=None if probe is None else Path(probe),
             max_drop=max_drop,
@@ -160,10 +159,10 @@ class ContinualEncoder:
 
     def _drops(self, images: Images, chunk: int, max_bad: float) -> Iterator[Gather]:
         if isinstance(images, str | Path | np.ndarray | Tensor | Sequence):
-            yield _gather(images, max_bad)
+            yield gathering(images, max_bad)
         else:
             for part in chunked(self._unseen(images), chunk, minimum=FEWEST_IMAGES):
-                yield _gather(part, max_bad)
+                yield gathering(part, max_bad)
 
     def _unseen(self, images: Iterable[Any]) -> Iterator[Any]:
         """Images not met before: so that a stream that is begun anew is cut where it was cut the first time."""
@@ -195,7 +194,7 @@ class ContinualEncoder:
         With `return_paths` also the path of each row; then unusable files, up to 5 %, are left out.
         """
         with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
-            found = _gathered(images, Path(scratch), may_skip=return_paths)
+            found = gathered(images, Path(scratch), may_skip=return_paths)
             rows: NDArray[np.float32] = encoder.features(found.source).numpy()
             return (rows, list(found.names)) if return_paths else rows
 
@@ -221,13 +220,16 @@ class ContinualEncoder:
         any_version: bool = False,
         version: int | None = None,
     ) -> list[tuple[str, str, float]]:
-        """Path, class and confidence of each image, by the newest classifier of the version; unusable files, up to 5 %,
-        are left out. `any_version` takes the newest one of other versions where this one has none."""
+        """Path, class and confidence of each image, by the newest classifier of the version.
+
+        Unusable files, up to 5 %, are left out. `any_version` takes the newest classifier of another version where this
+        one has none.
+        """
         with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             path = classifiers.newest(self.folder, encoder, any_version) if classifier is None else Path(classifier)
             fitted = classifiers.load(path)
             classifiers.check_fits(encoder, fitted, any_version)
-            found = _gathered(images, Path(scratch), may_skip=True)
+            found = gathered(images, Path(scratch), may_skip=True)
             answers = classifiers.predict(encoder, fitted, encoder.features(found.source), any_version)
         return [(name, answer.name, answer.confidence) for name, answer in zip(found.names, answers, strict=True)]
 
@@ -239,7 +241,7 @@ class ContinualEncoder:
         with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             asked, searched = (
                 Collection(encoder.features(found.source), found.names, found.source.encoded)
-                for found in (_gathered(some, Path(scratch)) for some in (queries, images))
+                for found in (gathered(some, Path(scratch)) for some in (queries, images))
             )
             answers = find(asked, searched, k)
             write_sheet(Path(path), answers, f"Most alike, by version {encoder.version}")
@@ -260,7 +262,7 @@ class ContinualEncoder:
                 memory = self._state.memory_of(encoder.version)
                 source: ImageSource = EncodedSource(memory.files, memory.ids)
             else:
-                source = _gathered(images, Path(scratch)).source
+                source = gathered(images, Path(scratch)).source
             exported = export(encoder, Path(path), source if len(source) else None)
             write_card(encoder, exported)
             return exported
@@ -274,7 +276,7 @@ class ContinualEncoder:
             ledger = self._state.ledger()
             if ledger.current == 0:
                 raise UserError(f"{self.folder} has learned nothing yet, so there is nothing to roll back")
-            goal = self._before(ledger) if to is None else to
+            goal = self._state.good_before(ledger) if to is None else to
             if goal not in self._state.numbers(ledger):
                 raise UserError(
                     f"{self.folder} has no version {goal} to roll back to; there are {self._state.listed(ledger)}"
@@ -288,18 +290,6 @@ class ContinualEncoder:
         write_state_page(self._state)
         return goal
 
-    def _before(self, ledger: Ledger) -> int:
-        """The newest good version that the current one was learned on; where that is damaged, any good one will do."""
-        state, there = self._state, self._state.numbers(ledger)
-        older = next((number for number in ledger.ancestors if number in there and state.is_good(number)), None)
-        if older is None and not state.is_good(ledger.current):
-            older = state.newest_good(ledger, but=ledger.current)
-        if older is None:
-            raise UserError(
-                f"{self.folder} has no older good version to roll back to; there are {state.listed(ledger)}"
-            )
-        return older
-
     def pin(self, version: int | None) -> None:
         """Use this version whatever is learned meanwhile; None: the current one, always."""
         with locked(self.folder, STATE):
@@ -310,34 +300,3 @@ class ContinualEncoder:
             ledger.record("unpinned" if version is None else "pinned", version=version)
             self._state.write(ledger)
         write_state_page(self._state)
-
-
-def _gather(images: Images, max_bad: float = MAX_BAD) -> Gather:
-    """How these images, all of them as one, are gathered."""
-    if isinstance(images, str | Path):
-        return partial(gather, [images], max_bad=max_bad)
-    if isinstance(images, Sequence) and len(images) and all(isinstance(image, str | Path) for image in images):
-        return partial(gather, images, max_bad=max_bad)
-    return lambda scratch, progress, side, is_known: gather_arrays(images, None, side, is_known, max_bad)
-
-
-def _gathered(images: Images, scratch: Path, may_skip: bool = False) -> Gathered:
-    """All of them; refuses what has unusable files, since rows would no longer match what was given."""
-    found = _gather(images)(scratch, lambda done, total: None, None, lambda digest: False)
-    if found.skipped and not may_skip:
-        files = counted(len(found.skipped), "file")
-        raise UserError(f"{files} can't be used as an image, the first is {found.skipped[0]}")
-    if not len(found.source):
-        raise UserError("none of the files is a usable image")
-    return found
-
-
-def _name_of(images: Images) -> str:
-    """What people call a drop: the last part of its first path, or the kind of what was given."""
-    if isinstance(images, Sequence) and not isinstance(images, str) and len(images):
-        first = images[0]
-        more = f" and {len(images) - 1} more" if len(images) > 1 and isinstance(first, str | Path) else ""
-        return _name_of(first) + more if isinstance(first, str | Path) else f"{len(images)} images"
-    if isinstance(images, str | Path):
-        return Path(images).resolve().name or str(images)
-    return type(images).__name__

@@ -128,7 +128,7 @@ class EncoderFolder:
 
     def _way_out(self, damaged: int) -> str:
         ledger = self.ledger()
-        good = self.newest_good(ledger, but=damaged)
+        good = self.newest_good(ledger)
         if good is None:
             return "no other version is good: learn the images anew into another folder"
         if damaged == ledger.pinned:
@@ -137,11 +137,21 @@ class EncoderFolder:
             return f"version {good} is the newest good one: `ccl rollback {self.path}` returns to it"
         return f"version {good} is the newest good one"
 
-    def newest_good(self, ledger: Ledger, but: int) -> int | None:
-        """The newest other version that verifies: of those that the current one was learned on, else of all."""
+    def newest_good(self, ledger: Ledger) -> int | None:
+        """The newest version that verifies: the current one, one that it was learned on, else any."""
         there = self.numbers(ledger)
         candidates = [number for number in (ledger.current, *ledger.ancestors, *reversed(there)) if number in there]
-        return next((number for number in candidates if number != but and self.is_good(number)), None)
+        return next(filter(self.is_good, candidates), None)
+
+    def good_before(self, ledger: Ledger) -> int:
+        """The newest good version that the current one was learned on; where that is damaged, any good one will do."""
+        there = self.numbers(ledger)
+        older = next((number for number in ledger.ancestors if number in there and self.is_good(number)), None)
+        if older is None and not self.is_good(ledger.current):
+            older = self.newest_good(ledger)
+        if older is None:
+            raise UserError(f"{self.path} has no older good version to roll back to; there are {self.listed(ledger)}")
+        return older
 
     def is_good(self, number: int) -> bool:
         """Whether this version is there and as it was saved."""

@@ -19,7 +19,7 @@ def folder_status(folder: EncoderFolder) -> dict[str, Any]:
         try:
             steps = folder.load(ledger.current).about["steps"]
         except DamagedError as error:
-            damage, good = str(error), folder.newest_good(ledger, but=ledger.current)
+            damage, good = str(error), folder.newest_good(ledger)
             steps = [] if good is None else folder.load(good).about["steps"]
     learning = read_status(folder.learning).get("state", "starting") if folder.learning.exists() else None
     return {

@@ -105,8 +105,8 @@ class _Drop:
         new = gathered.without(is_known, first_id=int(self.past["next_id"]))
         self._note_repeats(new)
         if not len(new.source):
-            known = f"all {new.num_known:,} images were learned before; nothing to do"
-            return Outcome("known", self.ledger.current, known, {})
+            known = "the only image was" if new.num_known == 1 else f"all {new.num_known:,} images were"
+            return Outcome("known", self.ledger.current, f"{known} learned before; nothing to do", {})
         if len(new.source) < FEWEST_IMAGES:
             raise UserError(
                 f"too few new images to learn from: {len(new.source)} (at least {FEWEST_IMAGES}); "

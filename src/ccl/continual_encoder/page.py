@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.encoder_folder import PAGE, EncoderFolder, Ledger
 from ccl.continual_encoder.probe_tables import class_table, confusion_svg, kept_confusion, score_table, scores_of
-from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, events, history, pair, step_warnings
+from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, events, history, pair, start_of, step_warnings
 from ccl.memory import RehearsalMemory
 from ccl.report.drawing import GREY, drawing, to_svg
 from ccl.report.templates import render
@@ -22,6 +22,7 @@ from ccl.training.checkpoint import DamagedError
 _SHOWN = 24  # remembered images of a step
 _MOST_SHOWN = 600  # of all steps: the page stays below a few MB
 _AFTER = "#0080c6"  # what was before is grey
+_PERCENT = (ACCURACY, "group_agreement")
 
 
 _Kept = tuple[str, list[tuple[Thumbnail, str]]]  # of one step: its title, and its remembered images
@@ -95,12 +96,18 @@ def _curves(steps: Sequence[Step]) -> Figure:
         for axes in grid.flat[len(known) :]:
             axes.set_visible(False)
         for axes, key in zip(grid.flat, known, strict=False):
-            _curve(axes, titles[key], [pair(step, key) for step in steps])
+            _curve(axes, titles[key], [pair(step, key) for step in steps], [start_of(step, key) for step in steps])
+            if key in _PERCENT:
+                axes.set_ylim(0, 100)  # so that two points more don't look like a leap
     return figure
 
 
-def _curve(axes: Axes, title: str, pairs: Sequence[tuple[float | None, float | None]]) -> None:
-    """After each drop a dot; where there is a before, a grey one joined to it."""
+def _curve(
+    axes: Axes, title: str, pairs: Sequence[tuple[float | None, float | None]], starts: Sequence[float | None]
+) -> None:
+    """After each drop a dot; where there is a before, a grey one joined to it; the start as a dotted line."""
+    first = [(place, start) for place, start in enumerate(starts, start=1) if start is not None]
+    axes.plot([place for place, _ in first], [start for _, start in first], color=GREY, linestyle=":", marker="_")
     known = [(place, before, after) for place, (before, after) in enumerate(pairs, start=1) if after is not None]
     for place, before, after in known:
         if before is not None:

@@ -34,6 +34,15 @@ def pair(step: Step, measure: str) -> tuple[float | None, float | None]:
     return (value[0], value[1]) if isinstance(value, list | tuple) else (None, value)
 
 
+def start_of(step: Step, measure: str) -> float | None:
+    """The same of the encoder before its first drop, where that was measured."""
+    if measure == ACCURACY:
+        value: float | None = (step["accuracy"] or {}).get("beside", {}).get("start", {}).get("linear")
+    else:
+        value = (step["health"] or {}).get("start_agreement") if measure == "group_agreement" else None
+    return value
+
+
 def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Table:
     """A row for each drop that the current version has learned; `there` are the versions still on the disk."""
     about = ("drop", "version", "", "date (UTC)", "new images", "left out", "remembered")
@@ -53,7 +62,7 @@ def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Tabl
                 f"{step['num_known'] + step['num_repeated']:,}",
                 f"{step['num_remembered']:,}",
                 _shown(pair(step, "neighbour_overlap")[1]),
-                _change(pair(step, "group_agreement")),
+                _agreement(step),
                 _change(pair(step, ACCURACY)),
                 f"{step['seconds']:,.0f} s",
             )
@@ -87,12 +96,11 @@ def health(step: Step) -> Table:
     """At the start → before → after the drop, on the images that were remembered when it came."""
     accuracy = step["accuracy"] or {}
     start = accuracy.get("beside", {}).get("start", {})
-    known = {"group_agreement": (step["health"] or {}).get("start_agreement"), ACCURACY: start.get("linear")}
     rows = []
     for key, title in {**MEASURES, ACCURACY: ACCURACY}.items():
         before, after = pair(step, key)
         if after is not None:
-            rows.append((title, _shown(known.get(key)), _shown(before), _shown(after)))
+            rows.append((title, _shown(start_of(step, key)), _shown(before), _shown(after)))
     if accuracy:
         before, after = accuracy.get("knn_before"), accuracy["knn"]
         rows.append(("nearest neighbours' accuracy, %", _shown(start.get("knn")), _shown(before), _shown(after)))
@@ -123,6 +131,12 @@ def _shown(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _agreement(step: Step) -> str:
+    """Beside its value at the start, or not at all: alone it would look like an accuracy."""
+    start = start_of(step, "group_agreement")
+    return "–" if start is None else f"{_change(pair(step, 'group_agreement'))} (start {_shown(start)})"
 
 
 def _change(values: tuple[float | None, float | None]) -> str:
