@@ -14,7 +14,7 @@ from ccl.atomic_files import replacing
 from ccl.continual_encoder.encoder_folder import PROBE, STEPS, EncoderFolder
 from ccl.continual_encoder.probing import TITLES
 from ccl.evaluation import ProbeScore, standard_error
-from ccl.report.drawing import drawing, short, to_svg
+from ccl.report.drawing import drawing, short
 from ccl.report.statistics import Estimate
 from ccl.report.tables import Table
 
@@ -94,12 +94,6 @@ def confusion_figure(names: Sequence[str], confusion: Tensor) -> Figure:
             spine.set_visible(False)
         figure.colorbar(shown, ax=axes, shrink=0.7, label="share of the class")
     return figure
-
-
-def confusion_svg(names: Sequence[str], confusion: Tensor) -> tuple[str, int]:
-    """The same for a page, and its width in pixels."""
-    figure = confusion_figure(names, confusion)
-    return to_svg(figure, "confusion"), round(96 * figure.get_figwidth())
 
 
 def write_confusion(path: Path, names: Sequence[str], confusion: Tensor) -> None:

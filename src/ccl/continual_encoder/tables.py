@@ -8,6 +8,7 @@ from ccl.continual_encoder.encoder_folder import Ledger
 from ccl.continual_encoder.probe_tables import score_table, scores_of
 from ccl.continual_encoder.probing import warnings
 from ccl.errors import counted
+from ccl.evaluation import standard_error
 from ccl.report.tables import Table
 from ccl.runs.throughput import size
 
@@ -45,8 +46,9 @@ def start_of(step: Step, measure: str) -> float | None:
 
 def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Table:
     """A row for each drop that the current version has learned; `there` are the versions still on the disk."""
-    about = ("drop", "version", "", "date (UTC)", "new images", "left out", "remembered")
-    measured = ("neighbours kept", "agreement with groups, %", ACCURACY, "training")
+    about = ("drop", "version", "date (UTC)", "new images", "left out", "remembered")
+    has_accuracy = any(step["accuracy"] for step in steps)
+    measured = ("neighbours kept", "agreement with groups, %", *([ACCURACY] if has_accuracy else []), "training")
     rows = []
     for step in steps:
         number = step["version"]
@@ -55,15 +57,14 @@ def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Tabl
         rows.append(
             (
                 str(step["name"]),
-                str(number),
-                ", ".join(marks),
+                ", ".join([str(number), *marks]),
                 str(step["date"]),
                 f"{step['num_images']:,}",
                 f"{step['num_known'] + step['num_repeated']:,}",
                 f"{step['num_remembered']:,}",
                 _shown(pair(step, "neighbour_overlap")[1]),
                 _agreement(step),
-                _change(pair(step, ACCURACY)),
+                *([_change(pair(step, ACCURACY)) + _error(step)] if has_accuracy else []),
                 f"{step['seconds']:,.0f} s",
             )
         )
@@ -100,7 +101,8 @@ def health(step: Step) -> Table:
     for key, title in {**MEASURES, ACCURACY: ACCURACY}.items():
         before, after = pair(step, key)
         if after is not None:
-            rows.append((title, _shown(start_of(step, key)), _shown(before), _shown(after)))
+            error = _error(step) if key == ACCURACY else ""
+            rows.append((title, _shown(start_of(step, key)), _shown(before), _shown(after) + error))
     if accuracy:
         before, after = accuracy.get("knn_before"), accuracy["knn"]
         rows.append(("nearest neighbours' accuracy, %", _shown(start.get("knn")), _shown(before), _shown(after)))
@@ -131,6 +133,17 @@ def _shown(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def accuracy_error(step: Step) -> float | None:
+    """Standard error of the accuracy after a drop, by the number of test images; None where it was not measured."""
+    accuracy = step["accuracy"] or {}
+    return standard_error(accuracy["linear"], accuracy["num_test"]) if "num_test" in accuracy else None
+
+
+def _error(step: Step) -> str:
+    error = accuracy_error(step)
+    return "" if error is None else f" ± {error:.1f}"
 
 
 def _agreement(step: Step) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer
+from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer, standard_error
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Measure
 
@@ -35,9 +35,24 @@ def transferred(matrix: AccuracyMatrix) -> float:
     return forward_transfer(matrix.per_step, matrix.random_per_step)
 
 
+def error_by_test_set(record: RunRecord) -> float:
+    """Standard error of the accuracy on all classes in points: what another draw of as many test images would change.
+
+    Seeds share their test images, so it does not shrink with the number of seeds.
+    """
+    accuracy, sizes = all_classes(record), record.num_test_images
+    return math.nan if sizes is None or math.isnan(accuracy) else standard_error(accuracy, sum(sizes))
+
+
 def training_seconds(record: RunRecord) -> float:
     """Time spent in training epochs."""
     return _seconds(record, "epoch")
+
+
+def training_effort(record: RunRecord) -> float:
+    """CPU time of training epochs, which other work on the machine hardly changes; on a GPU the time they took."""
+    is_on_cpu = str(record.protocol.get("device", "")).startswith("cpu")
+    return _seconds(record, "epoch", "cpu_seconds" if is_on_cpu else "seconds")
 
 
 def probe_seconds(record: RunRecord) -> float:
@@ -45,8 +60,11 @@ def probe_seconds(record: RunRecord) -> float:
     return _seconds(record, "probe")
 
 
-def _seconds(record: RunRecord, kind: str) -> float:
-    return sum(float(row.get("seconds", 0.0)) for row in record.rows if row["kind"] == kind) or math.nan
+def _seconds(record: RunRecord, kind: str, clock: str = "seconds") -> float:
+    rows = [row for row in record.rows if row["kind"] == kind]
+    if any(clock not in row for row in rows):  # of an older version
+        clock = "seconds"
+    return sum(float(row.get(clock, 0.0)) for row in rows) or math.nan
 
 
 def peak_megabytes(record: RunRecord) -> float:

@@ -14,11 +14,12 @@ from PIL import Image
 
 from ccl import ContinualEncoder
 from ccl.continual_encoder import FrozenEncoder
-from ccl.continual_encoder.probe_tables import class_table, confusion_svg, score_table, write_confusion
+from ccl.continual_encoder.probe_tables import class_table, confusion_figure, score_table, write_confusion
 from ccl.continual_encoder.probing import probe, warnings
 from ccl.continual_encoder.tables import health
 from ccl.data import load_dataset
 from ccl.evaluation import ProbeScore, pixel_features, score_features
+from ccl.report.drawing import to_svg
 from ccl.report.tables import text
 
 MakeFrozen = Callable[..., FrozenEncoder]
@@ -69,14 +70,14 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert len(class_table(names, confusion, most=2).rows) == 2
     scores = {"features": ProbeScore(50.0, 25.0, 100), "pixels": ProbeScore(0.0, 100.0, 100)}
     assert [text(cell) for cell in score_table(scores).rows[0]] == ["learned features", "50.0 ± 5.0", "25.0 ± 4.3"]
-    drawn, width = confusion_svg(names, confusion)
+    drawn = to_svg(confusion_figure(names, confusion))
     assert "&lt;b&gt;" in drawn
     assert "<b>" not in drawn
-    assert width > 200
     write_confusion(tmp_path / "c.png", names, confusion)
     with Image.open(tmp_path / "c.png") as picture:
         assert picture.format == "PNG"
-    confusion_svg(tuple(map(str, range(100))), torch.eye(100, dtype=torch.int64))
+    many = confusion_figure(tuple(map(str, range(100))), torch.eye(100, dtype=torch.int64))
+    assert many.axes[0].get_title(loc="left") == "100 classes, in the order of their names"
 
 
 def test_the_command_shows_them_and_warns(command: Command, labelled: Path, tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_after_a_drop_the_line_the_table_and_the_page_say_it(probed: tuple[Conti
     start = encoder.health()["start_agreement"]
     assert f"{start:.0f} % at the start)" in encoder.health()["verdict"]
     page = (encoder.folder / "report.html").read_text()
-    assert '<section id="worth">' in page
+    assert '<section id="accuracy">' in page
     for words in ("raw pixels (16 px)", "HOG with colours", "the start, before the first drop", "taken for"):
         assert words in page
     assert page.count("Warning:") == len(report.warnings)
