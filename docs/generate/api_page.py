@@ -14,7 +14,7 @@ are imported when they are first used, so that `import ccl` takes no time. Examp
 _GROUPS = {
     "An encoder that keeps up": ("ContinualEncoder", "FrozenEncoder", "frozen"),
     "Use an encoder": (
-        *("gather", "write_features", "read_features", "train_classifier", "save_classifier", "load_classifier"),
+        *("gather", "write_features", "read_features", "probe", "save_classifier", "load_classifier"),
         *("predict", "Collection", "stored_collection", "find_similar", "write_sheet", "export", "load_backbone"),
         "write_card",
     ),

@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from ccl.continual_encoder.classifiers import load as load_classifier
     from ccl.continual_encoder.classifiers import predict
     from ccl.continual_encoder.classifiers import save as save_classifier
-    from ccl.continual_encoder.classifiers import train as train_classifier
     from ccl.continual_encoder.contact_sheet import write_sheet
     from ccl.continual_encoder.continual_encoder import ContinualEncoder
     from ccl.continual_encoder.exporting import export, load_backbone
     from ccl.continual_encoder.feature_files import read_features, write_features
     from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
     from ccl.continual_encoder.model_card import write_card
+    from ccl.continual_encoder.probing import probe
     from ccl.continual_encoder.searching import Collection, stored_collection
     from ccl.continual_encoder.searching import find as find_similar
     from ccl.data.dataset_loader import load_dataset
@@ -92,6 +92,7 @@ __all__ = [
     "objectives",
     "part",
     "predict",
+    "probe",
     "read_features",
     "read_run",
     "report",
@@ -100,7 +101,6 @@ __all__ = [
     "runs",
     "save_classifier",
     "stored_collection",
-    "train_classifier",
     "training",
     "views",
     "weight_rules",
@@ -131,7 +131,7 @@ _HOMES = {
     "run": "runs.run:run",
     "save_classifier": "continual_encoder.classifiers:save",
     "stored_collection": "continual_encoder.searching:stored_collection",
-    "train_classifier": "continual_encoder.classifiers:train",
+    "probe": "continual_encoder.probing:probe",
     "write_card": "continual_encoder.model_card:write_card",
     "write_features": "continual_encoder.feature_files:write_features",
     "write_sheet": "continual_encoder.contact_sheet:write_sheet",

@@ -38,6 +38,11 @@ def how_to_install(extra: str) -> str:
     return f"in the folder of ccl: pip install '.[{extra}]'"
 
 
+def counted(number: int, noun: str) -> str:
+    """ "1 image", "2,000 images": a number with its noun, for messages."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """ "; did you mean 'x'?" or, where nothing is near, the list of what there is."""
     options = list(known)

@@ -24,7 +24,7 @@ MODULES = {
 NAMES = [
     *("ContinualEncoder", "frozen", "FrozenEncoder", "load_dataset", "gather", "UserError", "load_settings"),
     *("Settings", "run", "read_run", "RunRecord", "write_features", "read_features", "stored_collection", "Collection"),
-    *("find_similar", "write_sheet", "train_classifier", "save_classifier", "load_classifier", "predict", "export"),
+    *("find_similar", "write_sheet", "probe", "save_classifier", "load_classifier", "predict", "export"),
     *("load_backbone", "write_card"),
 ]
 # What the outside calls, in the subpackages.

@@ -36,7 +36,7 @@ def main() -> None:
         if _rank() == 0:
             _say(f"{stopped}; its state is saved, the same command resumes")
         sys.exit(stopped.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         _say("stopped")
         sys.exit(130)
     except BrokenPipeError:

@@ -33,7 +33,7 @@ def export(
     exporting.check_export_target(out)
     console, encoder = Console(), frozen(state, version)
     if images:
-        with gathered(images, console) as found:
+        with gathered(images, console, out) as found:
             report_left_out(found.skipped, console)
             with bar(console, "exporting"):
                 exported = exporting.export(encoder, out, found.source)

@@ -2,31 +2,35 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ccl.continual_encoder import classifiers
 from ccl.continual_encoder.contact_sheet import Answer, check_sheet_target, write_sheet
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, refuse_mistakes
 from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
 from ccl.continual_encoder.exporting import Exported, export
-from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
+from ccl.continual_encoder.folder_status import folder_status
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen, start
+from ccl.continual_encoder.image_arguments import Images, gathered, gathering, name_of
 from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Gather, Options, Outcome, learn
 from ccl.continual_encoder.model_card import write_card
+from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
 from ccl.continual_encoder.page import write_state_page
+from ccl.continual_encoder.probing import ProbeReport, probe
 from ccl.continual_encoder.searching import Collection, find
-from ccl.data import EncodedSource, Gathered, ImageSource, chunked, gather, gather_arrays
-from ccl.errors import UserError
+from ccl.data import EncodedSource, ImageSource, chunked, gather_arrays, load_dataset
+from ccl.data.ingest import MAX_BAD
+from ccl.errors import UserError, counted
 from ccl.runs.display import make_display
 from ccl.runs.folder_lock import locked
 from ccl.training import Observer
 
-Images = str | Path | Iterable[Any]  # paths and folders, arrays, tensors, or anything that yields images
 CHUNK = 2_000  # images of an endless stream that become one step
 
 
@@ -111,6 +115,25 @@ class ContinualEncoder:
         state.ledger()
         return cls(state)
 
+    def __repr__(self) -> str:
+        """What the ledger says, without reading a version."""
+        try:
+            ledger = self._state.ledger()
+        except UserError:
+            return f"ContinualEncoder({str(self.folder)!r}, nothing learned)"
+        own = {ledger.current, *ledger.ancestors}
+        sizes = [
+            event["num_images"] for event in ledger.events if event["kind"] == "learned" and event["version"] in own
+        ]
+        learned = f"{counted(sum(sizes), 'image')} in {counted(len(sizes), 'drop')}" if sizes else "nothing learned"
+        pinned = f", version {ledger.pinned} pinned" if ledger.pinned is not None else ""
+        version = f"version {ledger.current}, " if ledger.current else ""
+        return f"ContinualEncoder({str(self.folder)!r}, {version}{learned}{pinned})"
+
+    def status(self) -> dict[str, Any]:
+        """Versions, drops and events, and what is wrong with the current version, as `ccl status --json` has them."""
+        return folder_status(self._state)
+
     @property
     def folder(self) -> Path:
         return self._state.path
@@ -134,7 +157,7 @@ class ContinualEncoder:
     def num_steps(self) -> int:
         """Drops that the current version has learned."""
         current = self.version
-        return len(self._state.versions.load(current).about["steps"]) if current else 0
+        return len(self._state.load(current).about["steps"]) if current else 0
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -151,44 +174,50 @@ class ContinualEncoder:
         chunk: int = CHUNK,
         restart: bool = False,
         keep_versions: int = KEEP_VERSIONS,
+        max_bad: float = MAX_BAD,
+        dry_run: bool = False,
         settings: Mapping[str, Any] | None = None,
         progress: bool | Observer = True,
     ) -> list[Outcome]:
         """Take in the next drop; interrupted, the same call resumes. An outcome for each step that this made.
 
         Paths, folders, globs, archives and lists of paths, a 4-D array or tensor, and a list of images are one drop.
-        Any other iterable is a stream without boundaries: every `chunk` images that are new become a step.
+        Any other iterable is a stream without boundaries: every `chunk` images that are new become a step. More than
+        `max_bad` percent of unusable files are refused, and listed beside the folder. With `dry_run` nothing is
+        learned: the outcome's message says what time, memory and disk the drop would take.
         """
         if keep_versions < 1:
             raise UserError(f"keep_versions must be at least 1, got {keep_versions}")
         display = progress if not isinstance(progress, bool) else make_display() if progress else Observer()
         options = Options(
-            name=name or _name_of(images),
+            name=name or name_of(images),
             asked=settings,
             probe=None if probe is None else Path(probe),
             max_drop=max_drop,
             restart=restart,
             keep_versions=keep_versions,
+            dry_run=dry_run,
         )
         outcomes = []
-        for drop in self._drops(images, chunk):
-            outcomes.append(learn(self._state, drop, display, options))
-            write_state_page(self._state)
-            if outcomes[-1].kind == "refused":
+        for drop in self._drops(images, chunk, max_bad):
+            with listing_bad_images(bad_images_beside(self.folder)):
+                outcomes.append(learn(self._state, drop, display, options))
+            if outcomes[-1].kind in ("refused", "planned"):
                 break
+            write_state_page(self._state)
         return outcomes
 
-    def _drops(self, images: Images, chunk: int) -> Iterator[Gather]:
+    def _drops(self, images: Images, chunk: int, max_bad: float) -> Iterator[Gather]:
         if isinstance(images, str | Path | np.ndarray | Tensor | Sequence):
-            yield _gather(images)
+            yield gathering(images, max_bad)
         else:
             for part in chunked(self._unseen(images), chunk, minimum=FEWEST_IMAGES):
-                yield _gather(part)
+                yield gathering(part, max_bad)
 
     def _unseen(self, images: Iterable[Any]) -> Iterator[Any]:
         """Images not met before: so that a stream that is begun anew is cut where it was cut the first time."""
         ledger = self._state.ledger() if self._state.exists() else Ledger()
-        known = self._state.seen(self._state.versions.load(ledger.current).about["seen"]) if ledger.current else set()
+        known = self._state.seen(self._state.load(ledger.current).about["seen"]) if ledger.current else set()
         for image in images:
             (digest,) = gather_arrays([image]).digests
             if digest not in known:
@@ -199,11 +228,60 @@ class ContinualEncoder:
         """A version to read images with; by default the pinned one, else the current one."""
         return frozen(self.folder, version)
 
-    def encode(self, images: Images, *, version: int | None = None) -> NDArray[np.float32]:
-        """Features (N, F) of the images, by the pinned version, else the current one; unusable files are refused."""
+    @overload
+    def encode(
+        self, images: Images, *, version: int | None = None, return_paths: Literal[False] = False
+    ) -> NDArray[np.float32]: ...
+    @overload
+    def encode(
+        self, images: Images, *, version: int | None = None, return_paths: Literal[True]
+    ) -> tuple[NDArray[np.float32], list[str]]: ...
+    def encode(
+        self, images: Images, *, version: int | None = None, return_paths: bool = False
+    ) -> NDArray[np.float32] | tuple[NDArray[np.float32], list[str]]:
+        """Features (N, F) of the images, by the pinned version, else the current one; unusable files are refused.
+
+        With `return_paths` also the path of each row; then unusable files, up to 5 %, are left out.
+        """
         with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
-            rows: NDArray[np.float32] = encoder.features(_gathered(images, Path(scratch)).source).numpy()
-            return rows
+            found = gathered(images, Path(scratch), may_skip=return_paths)
+            rows: NDArray[np.float32] = encoder.features(found.source).numpy()
+            return (rows, list(found.names)) if return_paths else rows
+
+    def probe(self, labelled: str | Path, *, save: bool = True, version: int | None = None) -> ProbeReport:
+        """Fit a classifier on a folder of class folders; what it is worth beside the start, raw pixels and HOG.
+
+        Saved, it is what `predict` uses.
+        """
+        if not Path(labelled).is_dir():
+            raise UserError(f"{labelled} is not a folder")
+        with closing(self.frozen(version)) as encoder, closing(start(self.folder)) as first:
+            report = probe(encoder, load_dataset("folder", labelled), first)
+            if save:
+                path = classifiers.default_path(self.folder, Path(labelled), encoder.version)
+                classifiers.save(report.classifier, path)
+        return report
+
+    def predict(
+        self,
+        images: Images,
+        *,
+        classifier: str | Path | None = None,
+        any_version: bool = False,
+        version: int | None = None,
+    ) -> list[tuple[str, str, float]]:
+        """Path, class and confidence of each image, by the newest classifier of the version.
+
+        Unusable files, up to 5 %, are left out. `any_version` takes the newest classifier of another version where this
+        one has none.
+        """
+        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
+            path = classifiers.newest(self.folder, encoder, any_version) if classifier is None else Path(classifier)
+            fitted = classifiers.load(path)
+            classifiers.check_fits(encoder, fitted, any_version)
+            found = gathered(images, Path(scratch), may_skip=True)
+            answers = classifiers.predict(encoder, fitted, encoder.features(found.source), any_version)
+        return [(name, answer.name, answer.confidence) for name, answer in zip(found.names, answers, strict=True)]
 
     def search(
         self, queries: Images, images: Images, path: str | Path, *, k: int = 10, version: int | None = None
@@ -213,7 +291,7 @@ class ContinualEncoder:
         with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             asked, searched = (
                 Collection(encoder.features(found.source), found.names, found.source.encoded)
-                for found in (_gathered(some, Path(scratch)) for some in (queries, images))
+                for found in (gathered(some, Path(scratch)) for some in (queries, images))
             )
             answers = find(asked, searched, k)
             write_sheet(Path(path), answers, f"Most alike, by version {encoder.version}")
@@ -234,25 +312,28 @@ class ContinualEncoder:
                 memory = self._state.memory_of(encoder.version)
                 source: ImageSource = EncodedSource(memory.files, memory.ids)
             else:
-                source = _gathered(images, Path(scratch)).source
+                source = gathered(images, Path(scratch)).source
             exported = export(encoder, Path(path), source if len(source) else None)
             write_card(encoder, exported)
             return exported
 
     def rollback(self, to: int | None = None) -> int:
-        """Make an older version current, by default the one before; what was learned since may be learned anew."""
+        """Make an older version current, by default the newest good one before the current one.
+
+        What was learned since may be learned anew.
+        """
         with locked(self.folder, STATE):
             ledger = self._state.ledger()
             if ledger.current == 0:
                 raise UserError(f"{self.folder} has learned nothing yet, so there is nothing to roll back")
-            goal = self._state.versions.load(ledger.current).about["parent"] if to is None else to
+            goal = self._state.good_before(ledger) if to is None else to
             if goal not in self._state.numbers(ledger):
                 raise UserError(
                     f"{self.folder} has no version {goal} to roll back to; there are {self._state.listed(ledger)}"
                 )
             if goal == ledger.current:
                 raise UserError(f"version {goal} is the current one already")
-            self._state.versions.load(goal)  # raises where it is not good
+            self._state.load(goal)  # raises where it is not good
             ledger.record("rolled back", version=goal, before=ledger.current)
             ledger.current = goal
             self._state.write(ledger)
@@ -269,31 +350,3 @@ class ContinualEncoder:
             ledger.record("unpinned" if version is None else "pinned", version=version)
             self._state.write(ledger)
         write_state_page(self._state)
-
-
-def _gather(images: Images) -> Gather:
-    """How these images, all of them as one, are gathered."""
-    if isinstance(images, str | Path):
-        return partial(gather, [images])
-    if isinstance(images, Sequence) and len(images) and all(isinstance(image, str | Path) for image in images):
-        return partial(gather, images)
-    return lambda scratch, progress, *how: gather_arrays(images, None, *how)
-
-
-def _gathered(images: Images, scratch: Path) -> Gathered:
-    """All of them; refuses what has unusable files, since rows would no longer match what was given."""
-    found = _gather(images)(scratch, lambda done, total: None, None, lambda digest: False)
-    if found.skipped:
-        raise UserError(f"{len(found.skipped)} files are not usable images, the first is {found.skipped[0]}")
-    return found
-
-
-def _name_of(images: Images) -> str:
-    """What people call a drop: the last part of its first path, or the kind of what was given."""
-    if isinstance(images, Sequence) and not isinstance(images, str) and len(images):
-        first = images[0]
-        more = f" and {len(images) - 1} more" if len(images) > 1 and isinstance(first, str | Path) else ""
-        return _name_of(first) + more if isinstance(first, str | Path) else f"{len(images)} images"
-    if isinstance(images, str | Path):
-        return Path(images).resolve().name or str(images)
-    return type(images).__name__

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.restoring import load_learner
 from ccl.data import ImageSource, squared
 from ccl.encoders import Encoder
 from ccl.encoders.feature_extraction import extract
@@ -131,13 +132,31 @@ def frozen(state: str | Path, version: int | None = None) -> FrozenEncoder:
     return thawed(settings, checkpoint)
 
 
+def start_encoder(folder: EncoderFolder, settings: Settings) -> FrozenEncoder:
+    """The encoder before its first drop: version 0 where there is one, else as it is initialised from the seed."""
+    if 0 in folder.versions.numbers():
+        return thawed(settings, folder.load(0))
+    device = build_device(settings)
+    encoder = build_encoder(settings, device)
+    encoder.eval()
+    return FrozenEncoder(encoder, build_viewer(settings, device), settings.encoder, 0, settings.data.resize)
+
+
+def start(state: Path) -> FrozenEncoder:
+    """The encoder of this folder before its first drop, to compare with."""
+    folder = EncoderFolder(state)
+    settings = folder.settings()
+    assert settings is not None, "an encoder folder with a version has settings"
+    return start_encoder(folder, settings)
+
+
 def thawed(settings: Settings, checkpoint: Checkpoint) -> FrozenEncoder:
     """The encoder that a version holds."""
     device = build_device(settings)
     tensors = by_part(checkpoint.tensors)["learner"]
     if settings.method.weight_rule:  # what is used may be another network than the student: the rule knows
         learner = build_learner(settings, device)
-        learner.load_state_dict(tensors)
+        load_learner(learner, tensors)
         encoder = learner.product
     else:
         encoder = build_encoder(settings, device)

@@ -13,6 +13,7 @@ from ccl.continual_encoder.feature_files import read_features
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 
 _QUERIES, _ROWS = 256, 16384  # compared at one time: 16 MB of similarities
+_RANKED = 2000  # rows whose pairs, two million, a similarity is ranked among
 
 
 def nearest(query_rows: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -90,8 +91,24 @@ def find(queries: Collection, images: Collection, k: int) -> list[Answer]:
     [('a.jpg', 1.0), ('b.jpg', 0.8)]
     """
     similarities, positions = nearest(queries.rows, images.rows, k)
+    ranks = pair_ranks(similarities, images.rows)
     answers = []
     for number, (values, places) in enumerate(zip(similarities.tolist(), positions.tolist(), strict=True)):
         hits = tuple((images.shown(place), value) for place, value in zip(places, values, strict=True))
-        answers.append(Answer(queries.shown(number), hits))
+        answers.append(Answer(queries.shown(number), hits, () if ranks is None else tuple(ranks[number].tolist())))
     return answers
+
+
+def pair_ranks(similarities: Tensor, rows: Tensor) -> Tensor | None:
+    """The share of all pairs of different rows (N, F) that are less alike than each similarity; None without pairs.
+
+    Of more than 2,000 rows, so many at even distances stand for all.
+    """
+    if len(rows) > _RANKED:
+        rows = rows[torch.linspace(0, len(rows) - 1, _RANKED).round().long()]
+    if len(rows) < 2:
+        return None
+    unit = F.normalize(rows.float(), dim=1)
+    first, second = torch.triu_indices(len(rows), len(rows), offset=1)
+    pairs = (unit @ unit.T)[first, second].sort().values  # (N(N-1)/2,)
+    return torch.searchsorted(pairs, similarities.contiguous()).double() / len(pairs)

@@ -27,7 +27,7 @@ class StridedConv(nn.Conv2d):
         windows = torch.stack([padded[:, top : top + 3, left : left + 3] for top, left in corners], dim=1)
         rows = windows.flatten(2)  # (N, places, 9·C); sizes of a batch stay symbols, so that it can be exported
         outputs = rows @ self.weight.permute(0, 2, 3, 1).flatten(1).T  # (N, places, C out)
-        return outputs.unflatten(1, (height, width)).permute(0, 3, 1, 2)
+        return outputs.view(-1, height, width, self.out_channels).permute(0, 3, 1, 2)
 
 
 class ConvNet(nn.Module):

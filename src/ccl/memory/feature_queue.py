@@ -46,6 +46,18 @@ class FeatureQueue(nn.Module):
         self.ids[rows] = ids.to(self.ids)
         self.cursor.add_(len(keys)).remainder_(size)
 
+    def holding(self, vectors: Tensor, ids: Tensor, cursor: Tensor) -> dict[str, Tensor]:
+        """The state of this queue with the rows of another that is not longer: its oldest are overwritten last."""
+        spare = len(self.vectors) - len(vectors)
+        if spare <= 0:
+            return {"vectors": vectors, "ids": ids, "cursor": cursor}
+        by_age = (int(cursor) + torch.arange(len(vectors))) % len(vectors)  # the oldest first
+        return {
+            "vectors": torch.cat([vectors[by_age], self.vectors[len(vectors) :].to(vectors)]),
+            "ids": torch.cat([ids[by_age], torch.full((spare,), NOBODY).to(ids)]),
+            "cursor": torch.full_like(cursor, len(vectors)),
+        }
+
     def same_image(self, ids: Tensor) -> Tensor:
         """(N, size): True where a row of the queue came from the very image."""
         return ids.to(self.ids)[:, None] == self.ids[None, :]
