@@ -19,7 +19,7 @@ DATA_ROOT: Any = typer.Option(None, "--data-root", help="Where data lies; else C
 DOWNLOAD: Any = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent.")
 ENCODER: Any = typer.Argument(metavar="ENCODER", help="The encoder folder, made by ccl learn.")
 IMAGES: Any = typer.Argument(metavar="IMAGES…", help="Images, folders of them, or archives.")
-VERSION: Any = typer.Option(None, "--version", min=1, help="Which version of the encoder; else the pinned, or current.")
+VERSION: Any = typer.Option(None, "--version", min=0, help="Which version of the encoder; else the pinned, or current.")
 
 
 def with_data(assignments: list[str], data_root: str | None, download: bool) -> list[str]:

@@ -36,7 +36,8 @@ def status(
 
     console = Console()
     if not about:
-        console.print(f"{state} has learned nothing yet", highlight=False)
+        start = next((f", and starts from {e['weights']}" for e in ledger.events if e["kind"] == "started"), "")
+        console.print(f"{state} has learned nothing yet{start}", markup=False, highlight=False)
     else:
         num_images = sum(step["num_images"] for step in about["steps"])
         learned = f"{num_images:,} images learned in {len(about['steps'])} drops"
@@ -54,7 +55,7 @@ def status(
 
 def rollback(
     state: Path = ENCODER,
-    to: int | None = typer.Option(None, "--to", min=1, help="The version to return to; else the one before."),
+    to: int | None = typer.Option(None, "--to", min=0, help="The version to return to; else the one before."),
 ) -> None:
     """Make an older version the current one; drops learned since are forgotten, and may be learned again.
 
@@ -67,7 +68,7 @@ def rollback(
 
 def pin(
     state: Path = ENCODER,
-    version: int | None = typer.Argument(None, metavar="[VERSION]", min=1, help="Without one, nothing is pinned."),
+    version: int | None = typer.Argument(None, metavar="[VERSION]", min=0, help="Without one, nothing is pinned."),
 ) -> None:
     """Use this version for everything whatever is learned meanwhile; it is never deleted.
 

@@ -19,6 +19,7 @@ from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
 from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Gather, Options, Outcome, learn
 from ccl.continual_encoder.model_card import write_card
 from ccl.continual_encoder.page import write_state_page
+from ccl.continual_encoder.pretrained_start import begin_from
 from ccl.continual_encoder.searching import Collection, find
 from ccl.data import EncodedSource, Gathered, ImageSource, chunked, gather, gather_arrays
 from ccl.errors import UserError
@@ -42,10 +43,30 @@ class ContinualEncoder:
         self._state = folder
 
     @classmethod
-    def create(cls, folder: str | Path, **settings: Any) -> "ContinualEncoder":
-        """A new state. Settings that aren't given are chosen when the first images are known."""
+    def create(
+        cls,
+        folder: str | Path,
+        *,
+        weights: str | Path | None = None,
+        keep: str | Path | Sequence[str | Path] = (),
+        **settings: Any,
+    ) -> "ContinualEncoder":
+        """A new state. Settings that aren't given are chosen when the first images are known.
+
+        With `weights` ("timm:NAME", a file, a folder) it starts from these as version 0, and images at `keep` stand for
+        what they know.
+        """
         state = EncoderFolder(Path(folder))
         refuse_mistakes(settings)
+        if weights is None and keep:
+            raise UserError("keep is for an encoder that starts from weights; name them too")
+        if weights is not None:
+            if state.exists():
+                raise UserError(
+                    f"{folder} is an encoder folder already; ContinualEncoder.open({str(folder)!r}) opens it"
+                )
+            begin_from(state, str(weights), settings, [keep] if isinstance(keep, str | Path) else keep)
+            return cls(state)
         with locked(state.path, STATE):
             if state.exists():
                 raise UserError(
@@ -67,7 +88,7 @@ class ContinualEncoder:
 
     @property
     def version(self) -> int:
-        """The current version; 0 before the first drop."""
+        """The current version; 0 before the first drop: what it started from, if it started from weights."""
         return self._state.ledger().current
 
     @property
@@ -138,7 +159,8 @@ class ContinualEncoder:
     def _unseen(self, images: Iterable[Any]) -> Iterator[Any]:
         """Images not met before: so that a stream that is begun anew is cut where it was cut the first time."""
         ledger = self._state.ledger() if self._state.exists() else Ledger()
-        known = self._state.seen(self._state.versions.load(ledger.current).about["seen"]) if ledger.current else set()
+        is_new = not self._state.exists() or self._state.knows_nothing(ledger)
+        known = set() if is_new else self._state.seen(self._state.versions.load(ledger.current).about["seen"])
         for image in images:
             (digest,) = gather_arrays([image]).digests
             if digest not in known:
@@ -171,7 +193,10 @@ class ContinualEncoder:
 
     def health(self, version: int | None = None) -> dict[str, Any]:
         """How this version compared with the one before on the remembered images, as plain values, with a verdict."""
-        step = self._state.version(version).about["steps"][-1]
+        steps = self._state.version(version).about["steps"]
+        if not steps:
+            raise UserError(f"version 0 of {self.folder} is what it started from: there is nothing to compare it with")
+        step = steps[-1]
         return {"verdict": step["verdict"], **(step["health"] or {}), "accuracy": step["accuracy"]}
 
     def export(self, path: str | Path, *, images: Images | None = None, version: int | None = None) -> Exported:

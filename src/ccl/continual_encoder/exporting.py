@@ -4,7 +4,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ccl.atomic_files import replacing
+from ccl.catalogue import CLASS_PATH, foreign_kind
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.continual_encoder.output_checks import check_target, require
 from ccl.data import ImageSource, chain, load_dataset
@@ -99,15 +100,19 @@ def load_backbone(path: Path) -> nn.Module:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})[ABOUT])
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
-        return _filled(EncoderSettings.model_validate(about["architecture"]), tensors)
+        architecture = EncoderSettings.model_validate(about["architecture"])
+        if foreign_kind(architecture.backbone) == CLASS_PATH:  # a file does not choose what is imported
+            raise UserError(f"it is of {architecture.backbone}; make that, and read the file with load_state_dict")
+        return _filled(architecture, tensors)
     except Exception as error:  # safetensors raises many kinds for broken files
         why = " ".join(str(error).split())[:160]
         raise UserError(f"{path} is not a backbone by ccl export: {why}") from error
 
 
 def _filled(architecture: EncoderSettings, tensors: dict[str, Tensor]) -> nn.Module:
-    with torch.device("meta"):  # no memory before names and shapes are known to fit
-        backbone = make_backbone(architecture.backbone, architecture.stem, architecture.width)
+    # No memory before names and shapes are known to fit; code of others may compute when it is made.
+    with nullcontext() if foreign_kind(architecture.backbone) else torch.device("meta"):
+        backbone = make_backbone(architecture.backbone, architecture.stem, architecture.width, architecture.options)
     backbone.load_state_dict(tensors, assign=True)
     return backbone.eval().requires_grad_(False)
 

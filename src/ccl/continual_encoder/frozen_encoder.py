@@ -101,7 +101,8 @@ class FrozenEncoder:
     @property
     def _backbone(self) -> dict[str, Any]:
         """In the words of the settings; a width of None is the published one."""
-        return self.architecture.model_dump(include={"backbone", "stem", "width"})
+        options = {"options"} if self.architecture.options else set()
+        return self.architecture.model_dump(include={"backbone", "stem", "width", *options})
 
     def refuse_other(self, maker: Mapping[str, Any], what: str, advice: str) -> None:
         """Refuse a file whose maker, as `description` has it, gives other features than this encoder."""
@@ -125,7 +126,9 @@ def thawed(settings: Settings, checkpoint: Checkpoint) -> FrozenEncoder:
     """The encoder that a version holds."""
     device = build_device(settings)
     tensors = by_part(checkpoint.tensors)["learner"]
-    if settings.method.weight_rule:  # what is used may be another network than the student: the rule knows
+    if (
+        settings.method.weight_rule and checkpoint.about["steps"]
+    ):  # what is used may be another network than the student: the rule knows
         learner = build_learner(settings, device)
         learner.load_state_dict(tensors)
         encoder = learner.product

@@ -13,9 +13,10 @@ from typing import Any, Literal
 import torch
 
 from ccl.atomic_files import write_file
-from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, choose
+from ccl.continual_encoder.default_settings import FEWEST_IMAGES, adapted, changed, choose
 from ccl.continual_encoder.encoder_folder import STATE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.pending_drop import UNPACKED, PendingDrop, fingerprint, forget_stale, is_begun, mark_refused
+from ccl.continual_encoder.pretrained_start import start_of
 from ccl.continual_encoder.promotion import judged, load_labelled, lost_too_much
 from ccl.data import BadImage, Gathered, ImageSource, squared, write_bad_images
 from ccl.errors import UserError
@@ -25,6 +26,7 @@ from ccl.runs.folder_lock import locked
 from ccl.runs.protocol import code_hash
 from ccl.runs.run_checkpoint import by_part, joined_parts
 from ccl.runs.session import Session
+from ccl.runs.start import resolved
 from ccl.settings import Settings, merged
 from ccl.training import Learner, Observer, Progress, learn_step
 from ccl.training.checkpoint import Checkpoint
@@ -83,7 +85,7 @@ class _Drop:
         self, state: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
     ) -> None:
         self.state, self.ledger, self.display, self.options, self.stop = state, ledger, display, options, stop
-        self.parent = state.versions.load(ledger.current) if ledger.current else None
+        self.parent = None if state.knows_nothing(ledger) else state.versions.load(ledger.current)
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
         self.step = len(self.past["steps"])
 
@@ -116,7 +118,8 @@ class _Drop:
             images = squared(images, settings.data.resize, self.display.loading)
             self.display.run_ends()
         device = build_device(settings)
-        learner, viewer = build_learner(settings, device), build_viewer(settings, device)
+        start = start_of(self.parent) if self.parent is not None and self.step == 0 else None
+        learner, viewer = build_learner(settings, device, start), build_viewer(settings, device)
         try:
             self._train(settings, learner, viewer, images, pending.fingerprint)
             step = self._about(new, learner) | judged(
@@ -147,6 +150,10 @@ class _Drop:
     def _settings(self, new: Gathered, before: Settings | None) -> Settings:
         """Those of the state, or chosen for its first images."""
         asked = self.options.asked or {}
+        if before is not None and self.parent is not None and self.step == 0:
+            settings, why = adapted(before, len(new.source), merged(self.ledger.asked, asked))
+            self.display.note(why)
+            return changed(settings, asked)
         if before is not None:
             return changed(before, asked)
         asked = merged(self.ledger.asked, asked)
@@ -154,6 +161,7 @@ class _Drop:
         if kind == "auto":
             kind = "cuda" if torch.cuda.is_available() else "cpu"
         settings, reasons = choose(len(new.source), new.median_side, kind.partition(":")[0], asked)
+        settings = resolved(settings)
         for line in reasons:
             self.display.note(line)
         if asked:
@@ -232,7 +240,8 @@ class _Drop:
 
 def _restore(learner: Learner, version: Checkpoint) -> None:
     parts = by_part(version.tensors)
-    learner.load_state_dict(parts["learner"])
+    if version.about["steps"]:  # version 0 holds an encoder alone, with which the learner was built
+        learner.load_state_dict(parts["learner"])
     learner.memory.load_state_dict(parts["memory"])
 
 

@@ -28,6 +28,7 @@ def write_state_page(state: EncoderFolder) -> None:
     """Write the page anew; one that has learned nothing has none."""
     ledger = state.ledger()
     if not ledger.current:
+        (state.path / PAGE).unlink(missing_ok=True)  # of a version that was rolled back
         return
     about = state.version(ledger.current).about
     steps, memory = about["steps"], state.memory_of(ledger.current)

@@ -134,6 +134,15 @@ def found_features(backbone: nn.Module, title: str, size: int) -> int:
     return features.shape[1]
 
 
+def reads(backbone: nn.Module, size: int) -> bool:
+    """Whether it can read images of this size."""
+    try:
+        found_features(backbone, "", size)
+    except UserError:
+        return False
+    return True
+
+
 def refuse_random(backbone: nn.Module, title: str, size: int) -> None:
     """Refuse a network that draws random numbers in training: a run with it could not resume to the same bits."""
     images = torch.linspace(-1, 1, 4 * 3 * size * size, device=next(backbone.parameters()).device)
