@@ -14,10 +14,10 @@ from torch import Tensor
 from ccl.continual_encoder.contact_sheet import Answer, check_sheet_target, write_sheet
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, refuse_mistakes
 from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
-from ccl.continual_encoder.exporting import Exported, export
+from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
+from ccl.continual_encoder.hub_folder import write_export
 from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Gather, Options, Outcome, learn
-from ccl.continual_encoder.model_card import write_card
 from ccl.continual_encoder.page import write_state_page
 from ccl.continual_encoder.pretrained_start import begin_from
 from ccl.continual_encoder.searching import Collection, find
@@ -202,7 +202,7 @@ class ContinualEncoder:
     def export(self, path: str | Path, *, images: Images | None = None, version: int | None = None) -> Exported:
         """Write the encoder as .safetensors, .pt2 or .onnx with its card, checked against the original on the images.
 
-        Without images it is checked on those it remembers.
+        A path without a suffix is a folder in the hub's layout. Without images it is checked on those it remembers.
         """
         with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             if images is None:
@@ -210,9 +210,7 @@ class ContinualEncoder:
                 source: ImageSource = EncodedSource(memory.files, memory.ids)
             else:
                 source = _gathered(images, Path(scratch)).source
-            exported = export(encoder, Path(path), source if len(source) else None)
-            write_card(encoder, exported)
-            return exported
+            return write_export(encoder, Path(path), source if len(source) else None)[0]
 
     def rollback(self, to: int | None = None) -> int:
         """Make an older version current, by default the one before; what was learned since may be learned anew."""

@@ -15,8 +15,8 @@ import torch
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, adapted, changed, choose
 from ccl.continual_encoder.encoder_folder import STATE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.frozen_encoder import student_of
 from ccl.continual_encoder.pending_drop import UNPACKED, PendingDrop, fingerprint, forget_stale, is_begun, mark_refused
-from ccl.continual_encoder.pretrained_start import start_of
 from ccl.continual_encoder.promotion import judged, load_labelled, lost_too_much
 from ccl.data import BadImage, Gathered, ImageSource, squared, write_bad_images
 from ccl.errors import UserError
@@ -118,7 +118,7 @@ class _Drop:
             images = squared(images, settings.data.resize, self.display.loading)
             self.display.run_ends()
         device = build_device(settings)
-        start = start_of(self.parent) if self.parent is not None and self.step == 0 else None
+        start = student_of(self.parent) if self.parent is not None and self.step == 0 else None
         learner, viewer = build_learner(settings, device, start), build_viewer(settings, device)
         try:
             self._train(settings, learner, viewer, images, pending.fingerprint)
@@ -221,6 +221,7 @@ class _Drop:
             "next_id": int(self.past["next_id"]) + len(new.source),
             "strategy": settings.strategy,
             "settings": settings.model_dump(mode="json"),
+            **({"weights": self.past["weights"]} if "weights" in self.past else {}),
         }
         self.state.remember_seen(number, new.digests)
         self.state.versions.save(joined_parts(parts), about, number=number)

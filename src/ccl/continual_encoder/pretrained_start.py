@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from ccl.catalogue import BACKBONES, CLASS_PATH, TIMM, foreign_kind
 from ccl.continual_encoder.default_settings import choose_start
 from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
+from ccl.continual_encoder.frozen_encoder import STUDENT
 from ccl.data import Gathered, gather, squared
 from ccl.encoders.foreign_backbones import reads
 from ccl.encoders.weights import ABOUT, read_config
@@ -20,12 +20,11 @@ from ccl.errors import UserError
 from ccl.memory import RehearsalMemory
 from ccl.runs.build import build_device, build_encoder, build_learner, build_recipe, build_selection
 from ccl.runs.folder_lock import locked
-from ccl.runs.run_checkpoint import by_part, joined_parts
+from ccl.runs.run_checkpoint import joined_parts
 from ccl.runs.start import Start, build_start, network_of, resolved
 from ccl.seeding import permutation
 from ccl.settings import PRETRAINED, Settings, merged
 from ccl.training import Observer
-from ccl.training.checkpoint import Checkpoint
 
 BEFORE = -1  # the step of images that stand for what was known before the first
 STARTED = "started"  # the event
@@ -70,36 +69,41 @@ def begin_from(
     Images at `keep` stand for what the weights know: they are rehearsed from the first drop on.
     """
     display = display or Observer()
-    with ExitStack() as held:
-        held.enter_context(locked(state.path, STATE))
+    with locked(state.path, STATE):
         ledger = state.ledger() if state.exists() else Ledger()
         about = {"weights": weights, "keep": [str(path) for path in keep]}
         if _is_begun(state, ledger, about):
             return
-        settings, start = _chosen(weights, asked, display)
+        ledger.asked = merged(ledger.asked, asked)
+        settings, start = _chosen(weights, ledger.asked, display)
         memory, digests = _kept(settings, keep, display)
-        encoder = build_encoder(settings, torch.device("cpu"), start.tensors)
-        ledger.asked = dict(asked)
         state.write(ledger)  # first: it marks the folder as an encoder folder
         state.write_settings(settings)
-        state.remember_seen(0, digests)
-        state.versions.remove(0)  # of a process that was killed here
-        tensors = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
-        parts = {"learner": tensors, "memory": memory.state_dict()}
-        version = {
-            "version": 0,
-            "parent": None,
-            "created": time.time(),
-            "steps": [],
-            "seen": [0],
-            "next_id": len(digests),
-            "strategy": settings.strategy,
-            "settings": settings.model_dump(mode="json"),
-            "weights": start.line,
-        }
-        state.versions.save(joined_parts(parts), version, number=0)
+        _write_version(state, settings, start, memory, digests)
         ledger.record(STARTED, version=0, **about, line=start.line, num_kept=len(memory))
         state.write(ledger)
+
+
+def _write_version(
+    state: EncoderFolder, settings: Settings, start: Start, memory: RehearsalMemory, digests: Sequence[bytes]
+) -> None:
+    """Version 0: the encoder alone, since what learns beside it is made when the first images are known."""
+    encoder = build_encoder(settings, torch.device("cpu"), start.tensors)
+    tensors = {f"{STUDENT}{name}": value for name, value in encoder.state_dict().items()}
+    about = {
+        "version": 0,
+        "parent": None,
+        "created": time.time(),
+        "steps": [],
+        "seen": [0],
+        "next_id": len(digests),
+        "strategy": settings.strategy,
+        "settings": settings.model_dump(mode="json"),
+        "weights": start.line,
+    }
+    state.remember_seen(0, digests)
+    state.versions.remove(0)  # of a process that was killed here
+    state.versions.save(joined_parts({"learner": tensors, "memory": memory.state_dict()}), about, number=0)
 
 
 def _is_begun(state: EncoderFolder, ledger: Ledger, about: Mapping[str, Any]) -> bool:
@@ -163,9 +167,3 @@ def _kept(
             memory.trim(selection.budget, settings.seed)
         display.note(f"{len(memory):,} of {len(order):,} images stand for what it knew, and are rehearsed")
         return memory, found.digests
-
-
-def start_of(version: Checkpoint) -> dict[str, torch.Tensor]:
-    """The encoder's weights in a version, by the encoder's names."""
-    tensors = by_part(version.tensors)["learner"]
-    return {name.removeprefix("encoder."): value for name, value in tensors.items() if name.startswith("encoder.")}

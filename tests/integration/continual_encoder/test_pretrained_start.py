@@ -75,11 +75,12 @@ def test_exported_and_started_from_again(
     started: ContinualEncoder, deliver: Deliver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exported = started.export(tmp_path / "vit-0.safetensors", images=deliver("some", "textures", 0, 4))
-    assert exported.max_difference == 0
+    assert exported.max_difference < 1e-5  # torch has other kernels where nothing learns
     with pytest.raises(UserError, match="does not say which network"):  # a file does not choose what is imported
         source_of(str(exported.path), {})
     with pytest.raises(UserError, match="it is of networks:SmallViT"):
         load_backbone(exported.path)
+    assert isinstance(load_backbone(exported.path, "networks:SmallViT"), networks.SmallViT)
     again = ContinualEncoder.create(tmp_path / "again", weights=exported.path, **merged(SMALL, VIT))
     some = deliver("some", "textures", 0, 4)
     assert (again.encode(some) == started.encode(some)).all()
@@ -151,7 +152,7 @@ def test_from_the_command_line(shell: Command, tmp_path: Path, weights: Path, de
     assert "started from" in err
     assert shell("rollback", state, "--to", "0")[0] == 0
     code, out, _ = shell("status", state)
-    assert "has learned nothing yet, and starts from" in out
+    assert "has learned nothing yet, and starts from" in " ".join(out.split())
     code, _, err = shell("learn", drop, "--into", tmp_path / "b", "--keep", drop)
     assert (code, "add --from" in err) == (2, True)
     code, _, err = shell("learn", drop, "--into", tmp_path / "b", "--set", f"encoder.weights={weights}")
