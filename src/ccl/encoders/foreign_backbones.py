@@ -1,5 +1,6 @@
 """Networks of others as backbones: timm's, torchvision's, or a class of the user's own; each gives features (N, F)."""
 
+import difflib
 import importlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
@@ -55,11 +56,10 @@ def _of_class(path: str, options: dict[str, Any], pretrained: bool, offered: Map
     where, sign, name = path.partition(":") if ":" in path else path.rpartition(".")
     try:
         module = importlib.import_module(where)
-    except ImportError as error:
-        near = did_you_mean(where, [TIMM, TORCHVISION]) if sign == ":" and "." not in where else ""
-        where_to = "" if near.startswith("; did") else "; it must be installed, or its folder be on PYTHONPATH"
-        hint = near if near.startswith("; did") else where_to
-        raise UserError(f"encoder.backbone {path}: can't import {where} ({error}){hint}") from error
+    except Exception as error:  # other people's code raises anything
+        near = difflib.get_close_matches(where, [TIMM, TORCHVISION], n=1) if sign == ":" else []
+        hint = f"did you mean {near[0]}:{name}?" if near else "it must be installed, or its folder be on PYTHONPATH"
+        raise UserError(f"encoder.backbone {path}: can't import {where} ({_why(error)}); {hint}") from error
     found = getattr(module, name, None)
     # A class of networks and nothing else: settings may come from a stranger, and must not call any function there is.
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
@@ -80,8 +80,7 @@ def _made(title: str, maker: Any, *arguments: Any, **options: Any) -> nn.Module:
     except UserError:
         raise
     except Exception as error:  # other people's code raises anything
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise UserError(f"encoder.backbone {title} can't be made: {why}") from error
+        raise UserError(f"encoder.backbone {title} can't be made: {_why(error)}") from error
 
 
 def _imported(module: str, title: str) -> ModuleType:
@@ -92,6 +91,10 @@ def _imported(module: str, title: str) -> ModuleType:
         raise UserError(
             f"encoder.backbone {title} needs {package}, which can't be imported; pip install 'ccl[timm]'"
         ) from error
+
+
+def _why(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:160]
 
 
 def _near(name: str, known: Iterable[str]) -> str:
@@ -124,9 +127,9 @@ def found_features(backbone: nn.Module, title: str, size: int) -> int:
         with _in_mode(backbone, training=False):
             features = backbone(torch.zeros(2, 3, size, size))
     except Exception as error:  # other people's code raises anything
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:160]
         raise UserError(
-            f"encoder.backbone {title} can't read images of {size}×{size} pixels ({why}); set views.size to its own"
+            f"encoder.backbone {title} can't read images of {size}×{size} pixels ({_why(error)}); "
+            "set views.size to its own"
         ) from error
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__

@@ -94,18 +94,20 @@ def _read_safetensors(path: Path) -> WeightsFile:
 
 def _refuse_header(path: Path) -> None:
     """Before a byte of it is parsed."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+    except OSError as error:
+        raise _refusal(path, "it can't be read", error) from error
     if length > min(_LARGEST_HEADER, max(path.stat().st_size - 8, 0)):
         raise UserError(f"encoder.weights {path}: it is not a safetensors file: its header would have {length:,} bytes")
 
 
 def _read_pt(path: Path) -> WeightsFile:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = dict(_flat(torch.load(path, map_location="cpu", weights_only=True), ""))
     except Exception as error:  # torch raises many kinds for broken files
         raise _refusal(path, "it can't be read as weights alone, and code in it is never run", error) from error
-    tensors = dict(_flat(content, ""))
     if not tensors:
         raise UserError(f"encoder.weights {path}: there are no tensors in it")
     return WeightsFile(path, tensors, {}, _sha256(path))
@@ -123,7 +125,7 @@ def _flat(content: Any, prefix: str) -> Iterable[tuple[str, Tensor]]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _refusal(path.parent, f"its {CONFIG} can't be read", error) from error
     return content if isinstance(content, dict) else {}
 

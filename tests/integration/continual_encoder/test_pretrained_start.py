@@ -11,7 +11,7 @@ import networks
 import pytest
 import torch
 from drops import TINY, Deliver, fingerprint
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from ccl import ContinualEncoder
 from ccl.continual_encoder.default_settings import adapted, choose_start
@@ -36,10 +36,7 @@ VIT = {"encoder": {"backbone": "networks:SmallViT", "dim": 8}}
 
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    torch.manual_seed(5)
-    path = tmp_path / "vit.safetensors"
-    save_file(networks.SmallViT().state_dict(), path)
-    return path
+    return networks.save_vit(tmp_path / "vit.safetensors")
 
 
 @pytest.fixture

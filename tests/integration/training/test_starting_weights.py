@@ -26,10 +26,7 @@ CNN = ("encoder.backbone=networks:SmallCNN", "encoder.width=4", "views.size=16")
 
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    torch.manual_seed(5)
-    path = tmp_path / "vit.safetensors"
-    save_file(networks.SmallViT().state_dict(), path)
-    return path
+    return networks.save_vit(tmp_path / "vit.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -159,13 +156,18 @@ def test_a_stopped_run_resumes_to_the_same_bits_without_its_weights_file(
     assert run(settings, tmp_path / "whole").accuracy is not None  # complete: nothing to do, whatever was filled in
 
 
-def test_two_ranks_with_networks_of_others_equal_one_process(tmp_path: Path) -> None:
+def test_two_ranks_with_networks_of_others_equal_one_process(tmp_path: Path, weights: Path) -> None:
     groups = "encoder.batch_norm_groups=2"
     combinations = [(*VIT, "strategy=pfr", groups), (*CNN, "strategy=ccl", groups, "encoder.freeze_stages=1")]
-    alone = rank_tasks.learn_all(combinations)
-    both = in_ranks(2, rank_tasks.learn_all, combinations, folder=tmp_path)
+    start = (*VIT, "strategy=pfr", groups, f"encoder.weights={weights}", "probe.after=never")
+    alone = rank_tasks.foreign_networks(combinations, start, tmp_path / "alone")
+    both = in_ranks(2, rank_tasks.foreign_networks, combinations, start, tmp_path / "both", folder=tmp_path)
     for found in both:
-        for mine, theirs in zip(alone, found, strict=True):
+        for mine, theirs in zip(alone["learned"], found["learned"], strict=True):
             assert mine["files"] == theirs["files"]
-            for name, value in mine["state"].items():
-                assert torch.allclose(value.double(), theirs["state"][name].double(), atol=2e-5), name
+            assert near(mine["state"], theirs["state"])
+        assert near(alone["weights"], found["weights"])
+
+
+def near(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return all(torch.allclose(value.double(), second[name].double(), atol=2e-5) for name, value in first.items())

@@ -60,7 +60,7 @@ def test_pretrained_weights_and_options_reach_the_maker() -> None:
     [
         ("timm:resnet_smal", "timm has no model 'resnet_smal'; did you mean 'resnet_small'?"),
         ("torchvision:resnet_smol", "torchvision has no model 'resnet_smol'; did you mean 'resnet_small'?"),
-        ("tim:resnet_small", "can't import tim .*; did you mean 'timm'?"),
+        ("tim:resnet_small", r"can't import tim .*; did you mean timm:resnet_small\?"),
         ("no_such_package.module:Net", "can't import no_such_package.module .*PYTHONPATH"),
         ("networks:SmallCN", "no torch.nn.Module class 'SmallCN'; did you mean 'SmallCNN'?"),
         ("networks:make_places", "no torch.nn.Module class 'make_places'"),
