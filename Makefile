@@ -6,7 +6,7 @@ JOBS   ?= 2
 # The kernels of a CPU without AVX-512: other code than on one with it, and so other bits.
 AS_WITH_AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
 
-.PHONY: demo test test-unit test-integration test-reliability test-slow bench lint clean setup
+.PHONY: demo test test-unit test-integration test-reliability test-slow bench results lint clean setup
 
 setup: $(VENV)/.ready
 
@@ -36,6 +36,10 @@ test-slow: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# The docs' tables from the run folders below RUNS (benchmarks/results.py says which).
+results: setup
+	$(BIN)/python -m benchmarks.results $(RUNS)
 
 clean:
 	rm -rf $(VENV) demo-run build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

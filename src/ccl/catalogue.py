@@ -36,6 +36,7 @@ class PartRow:
     gives: frozenset[str] = frozenset()
     options: Mapping[str, Any] = field(default_factory=dict)  # fixed arguments of its class
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings, by sections, for this objective
+    learns_in_first_step: bool = False  # of a part that keeps the past: it holds state of the very first step too
     distance: str = ""  # of an objective: how far an embedding is from an earlier one, in its own kind of loss
 
     def make(self, offered: Mapping[str, Any], **options: Any) -> Any:
@@ -146,6 +147,7 @@ RETENTION: dict[str, PartRow] = {
         source="CCL, ICME 2022",
         weight=0.1,
         needs=frozenset({MEMORY, NEGATIVES, OLD_IMAGES}),
+        learns_in_first_step=True,
     ),
     "predictive_distillation": PartRow(
         home="retention.predictive_distillation:PredictiveDistillation",
@@ -176,6 +178,7 @@ RETENTION: dict[str, PartRow] = {
         short="align",
         about="a predictor finds what a slow average of the encoder makes of old images",
         source="CLA, CoLLAs 2025",
+        learns_in_first_step=True,
     ),
     "der": PartRow(
         home="retention.stored_features:StoredFeatures",
@@ -229,6 +232,7 @@ WEIGHT_RULES: dict[str, PartRow] = {
         short="average",
         about="a moving average of the weights over updates is what is used",
         source="Soutif-Cormerais et al., CoLLAs 2023",
+        learns_in_first_step=True,
     ),
 }
 

@@ -18,6 +18,7 @@ CHECKPOINTS = "checkpoints"
 ENCODER = "encoder.safetensors"
 MEMORY = "memory"
 EMBEDDINGS = "embeddings.npz"
+TIMES = ("seconds", "cpu_seconds")  # what two runs of the same bits may differ in, row by row
 
 
 def read_status(folder: Path) -> dict[str, Any]:

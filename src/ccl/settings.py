@@ -65,6 +65,7 @@ class DataSettings(Section):
     # blurred: the share of a step's images that arrive in others; free: how far classes overlap in time; None: 0.2
     mixing: Share | None = None
     chunk: Count | None = None  # free: images of a step, and `steps` follows from it; None: equal ones, as `steps` says
+    seed: CountOrZero | None = None  # of the order of classes and images alone; None: the run's own seed
     resize: Count | None = None  # bring every image to this side once and keep all in memory
     # The first so many, a file of names, or names; or one of these for some datasets of several, by their names.
     classes: Classes | dict[str, Classes] | None = None
@@ -86,6 +87,7 @@ class ViewSettings(Section):
     # Of values in 0 … 1, for red, green and blue; None: as the network or its weights say, else the recipe's
     mean: Channels | None = None
     std: Annotated[list[Positive], Field(min_length=3, max_length=3)] | None = None
+    solarise_probability: Share | None = None  # of both views
 
 
 class EncoderSettings(Section):
@@ -156,6 +158,7 @@ class MoCoSettings(Section):
 
     queue_size: Count = 4096
     key_momentum: Share = 0.99
+    final_key_momentum: Share | None = None  # at the end of each step, by a cosine; None: the same; MoCoV2+: 0.999
     reset_key_encoder: bool = False  # authors' code: true
     mask_same_image: bool = False
     symmetric: bool = False  # MoCoV2+: both views are queries, each against a queue of the other's keys
@@ -251,6 +254,7 @@ class ShareSettings(Section):
     old: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
     # as many updates an epoch as pooled images have, or as many as show every new image once
     count: Literal["same_updates", "every_new_image"] = "same_updates"
+    most_repeats: Positive | None = None  # an old image is shown at most so often an epoch, on average; None: no limit
 
 
 class LumpSettings(Section):
@@ -450,6 +454,11 @@ class Settings(Section):
             composition=self.composition or own.composition,
             weight_rule=self.weight_rule or own.weight_rule,
         )
+
+    @property
+    def stream_seed(self) -> int:
+        """What draws the order of classes and images."""
+        return self.seed if self.data.seed is None else self.data.seed
 
     @property
     def stream_kind(self) -> str:

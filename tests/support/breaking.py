@@ -8,6 +8,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ccl.run_files import TIMES
 from ccl.runs import run
 from ccl.runs.display import PlainDisplay
 from ccl.settings import Settings
@@ -27,8 +28,7 @@ def outcome(folder: Path) -> tuple[dict[str, Tensor], list[dict[str, object]], s
     checkpoint = CheckpointStore(folder / "checkpoints").newest()
     assert checkpoint is not None
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        row.pop("seconds", None)
+    rows = [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
     tensors = checkpoint.tensors | load_file(folder / "encoder.safetensors")
     return tensors, rows, (folder / "accuracy.csv").read_text()
 

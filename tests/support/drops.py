@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.run_files import TIMES
 
 TINY: dict[str, Any] = {
     "epochs": 2,
@@ -35,7 +36,7 @@ def deliver_to(
     return folder
 
 
-_TIMES = {"created", "date", "seconds", "when"}
+_TIMES = {"created", "date", "when", *TIMES}
 
 
 def fingerprint(folder: Path) -> dict[str, str]:

@@ -14,14 +14,22 @@ from ccl.seeding import permutation
 class Share(Composition):
     """Each batch holds `old` · size old images, drawn from the memory in random order, again and again.
 
+    With `most_repeats` the share is smaller where an old image would else be shown more often than that in an epoch: a
+    small memory beside many new images then takes little of the batch, and is not learned by heart.
     `count` says how long an epoch is: "same_updates" has as many batches, of the same sizes, as pooled images would
     have, so that strategies can be compared at equal cost; "every_new_image" shows each new image exactly once.
     """
 
-    def __init__(self, *, old: float, count: Literal["same_updates", "every_new_image"] = "same_updates") -> None:
+    def __init__(
+        self,
+        *,
+        old: float,
+        count: Literal["same_updates", "every_new_image"] = "same_updates",
+        most_repeats: float | None = None,
+    ) -> None:
         if not 0.0 <= old < 1.0:
             raise UserError(f"the share of old images must lie in [0, 1), got {old}")
-        self.old, self.count = old, count
+        self.old, self.count, self.most_repeats = old, count, most_repeats
 
     def batches(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[EpochBatch]:
         num_old = len(ids) - num_new
@@ -41,16 +49,26 @@ class Share(Composition):
 
     def _sizes(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[tuple[int, int]]:
         """How many new and old images each batch holds."""
+        old = self.share_of_old(len(ids) - num_new, num_new)
         if self.count == "same_updates":
             pooled = epoch_batches(ids, batch_size, *context, multiple=multiple)
-            return [(len(part) - round(self.old * len(part)), round(self.old * len(part))) for part in pooled]
-        of_new = max(batch_size - round(self.old * batch_size), 1)  # new images of a full batch
+            return [(len(part) - round(old * len(part)), round(old * len(part))) for part in pooled]
+        of_new = max(batch_size - round(old * batch_size), 1)  # new images of a full batch
         fresh = epoch_batches(ids[:num_new], max(of_new // multiple * multiple, multiple), *context, multiple=multiple)
-        return [(len(part), self._beside(len(part), multiple)) for part in fresh]
+        return [(len(part), _beside(len(part), old, multiple)) for part in fresh]
 
-    def _beside(self, num_new: int, multiple: int) -> int:
-        """How many old images stand beside so many new ones, in whole multiples."""
-        return round(num_new * self.old / (1 - self.old) / multiple) * multiple
+    def share_of_old(self, num_old: int, num_new: int) -> float:
+        """The share of a batch, with so many images in the memory and in the step."""
+        if self.most_repeats is None:
+            return self.old
+        shown = num_old * self.most_repeats  # old images of an epoch, at most
+        all_shown = num_old + num_new if self.count == "same_updates" else shown + num_new
+        return min(self.old, shown / all_shown)
+
+
+def _beside(num_new: int, old: float, multiple: int) -> int:
+    """How many old images stand beside so many new ones, in whole multiples."""
+    return round(num_new * old / (1 - old) / multiple) * multiple
 
 
 def cycled(ids: Tensor, count: int, *context: int | str) -> tuple[Tensor, Tensor]:

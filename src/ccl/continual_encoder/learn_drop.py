@@ -175,7 +175,8 @@ class _Drop:
             _restore(learner, self.parent)
         about = {"state": str(self.state.path), "step": self.step + 1, "code": code_hash(), "torch": torch.__version__}
         session = Session(self.state.learning, settings, about, self.display, self.stop)
-        self.display.run_begins(self.options.name, self.step + 1, settings.epochs, self.step)
+        sizes = [*[0] * self.step, len(images)]  # what came before is learned
+        self.display.run_begins(self.options.name, sizes, settings.epochs, self.step)
         with session.reporting():
             progress = session.resume(learner, fingerprint)
             if progress is None:

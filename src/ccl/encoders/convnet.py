@@ -2,7 +2,32 @@
 
 from typing import cast
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+_FEW_PLACES = 4  # of an output, below which windows and one matrix product are faster than a CPU's convolution
+
+
+class StridedConv(nn.Conv2d):
+    """A 3×3 convolution of stride 2; where few places are left, a CPU computes it as one product of its windows.
+
+    With an output of 1×1 or 2×2 forward and backward take 2 to 4 times as long as this (docs/performance.md).
+    """
+
+    def __init__(self, num_in: int, num_out: int) -> None:
+        super().__init__(num_in, num_out, 3, stride=2, padding=1, bias=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        height, width = ((side + 1) // 2 for side in images.shape[-2:])  # of the output
+        if images.device.type != "cpu" or height * width > _FEW_PLACES:
+            return super().forward(images)
+        padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))  # (N, H+2, W+2, C)
+        corners = [(2 * row, 2 * column) for row in range(height) for column in range(width)]
+        windows = torch.stack([padded[:, top : top + 3, left : left + 3] for top, left in corners], dim=1)
+        rows = windows.reshape(len(images) * len(corners), -1)  # (N·places, 9·C)
+        outputs = rows @ self.weight.permute(0, 2, 3, 1).reshape(self.out_channels, -1).T
+        return outputs.view(len(images), height, width, self.out_channels).permute(0, 3, 1, 2)
 
 
 class ConvNet(nn.Module):
@@ -14,7 +39,7 @@ class ConvNet(nn.Module):
         channels = 3
         for factor in (1, 2, 4, 8):
             layers += [
-                nn.Conv2d(channels, width * factor, 3, stride=2, padding=1, bias=False),
+                StridedConv(channels, width * factor),
                 nn.BatchNorm2d(width * factor),
                 nn.ReLU(inplace=True),
             ]

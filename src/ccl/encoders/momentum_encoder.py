@@ -1,6 +1,7 @@
 """A copy of an encoder that follows it slowly and never learns by itself."""
 
 import copy
+import math
 from typing import Self, cast
 
 import torch
@@ -59,6 +60,14 @@ class MomentumEncoder(nn.Module):
     def embed(self, images: Tensor) -> Embedded:
         """Features, raw projections and unit embeddings; the source must be an `Encoder`."""
         return cast(Encoder, self.copy).embed(images)
+
+
+def rising_momentum(first: float, last: float, done: float) -> float:
+    """From the first to the last by a cosine over a step, at this share of its updates: BYOL's and MoCoV2+'s schedule.
+
+    m = m_last − (m_last − m_first)(cos πk/K + 1)/2.
+    """
+    return last - (last - first) * (math.cos(math.pi * done) + 1.0) / 2.0
 
 
 def _pairs(copied: nn.Module, source: nn.Module) -> list[tuple[Tensor, Tensor]]:

@@ -1,11 +1,10 @@
 """BYOL: a predictor turns each view into what a slow copy of the encoder makes of the other view."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 
 from ccl.encoders import Embedded, Encoder, MomentumEncoder, make_head
+from ccl.encoders.momentum_encoder import rising_momentum
 from ccl.losses import cosine_distance
 from ccl.part import BatchContext, Contrast, Objective
 from ccl.views import ViewBatch
@@ -36,9 +35,4 @@ class BYOL(Objective):
         return Contrast(loss, student[0].unit, pairs, student[1].unit.detach())
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
-        self.target.follow(encoder, self.momentum_at(context.done))
-
-    def momentum_at(self, done: float) -> float:
-        """The target's momentum when this share of the step's updates is made: τ = 1 − (1 − τ₀)(cos πk/K + 1)/2."""
-        first, last = self.target.momentum, self.final_momentum
-        return last - (last - first) * (math.cos(math.pi * done) + 1.0) / 2.0
+        self.target.follow(encoder, rising_momentum(self.target.momentum, self.final_momentum, context.done))

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ccl import ranks
 from ccl.encoders import Embedded, Encoder, MomentumEncoder, SplitBatchNorm
+from ccl.encoders.momentum_encoder import rising_momentum
 from ccl.losses import info_nce
 from ccl.memory import FeatureQueue
 from ccl.part import BatchContext, Contrast, Objective
@@ -18,7 +19,8 @@ class MoCoV2(Objective):
     """Paper: §MoCoV2. The key encoder and the queue carry over from step to step.
 
     `symmetric` is MoCoV2+ (solo-learn): both views are queries, each against its key and the other view's past keys,
-    and the loss is the mean of both.
+    and the loss is the mean of both. Over each step the key encoder's momentum rises to
+    `final_key_momentum`, where there is one.
     """
 
     num_student_views = 1
@@ -29,6 +31,7 @@ class MoCoV2(Objective):
         *,
         queue_size: int,
         key_momentum: float,
+        final_key_momentum: float | None = None,
         temperature: float,
         seed: int = 0,
         reset_key_encoder: bool = False,
@@ -40,6 +43,7 @@ class MoCoV2(Objective):
         self.seed = seed
         self.reset_key_encoder = reset_key_encoder
         self.mask_same_image = mask_same_image
+        self.final_key_momentum = key_momentum if final_key_momentum is None else final_key_momentum
         self.key_encoder = MomentumEncoder(encoder, key_momentum, batch_statistics=True)
         self.queue = FeatureQueue(queue_size, encoder.dim, seed)  # keys of the second view
         self.symmetric = symmetric
@@ -83,7 +87,8 @@ class MoCoV2(Objective):
         return ranks.share(shuffled[torch.argsort(order)])  # (N, D)
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
-        self.key_encoder.follow(encoder)
+        momentum = rising_momentum(self.key_encoder.momentum, self.final_key_momentum, context.done)
+        self.key_encoder.follow(encoder, momentum)
         ids = ranks.gather(context.batch.ids)
         self.queue.push(ranks.gather(context.contrast.keys), ids)
         if self.symmetric:

@@ -40,13 +40,22 @@ def training_seconds(record: RunRecord) -> float:
     return _seconds(record, "epoch")
 
 
+def training_effort(record: RunRecord) -> float:
+    """CPU time of training epochs, which other work on the machine hardly changes; on a GPU the time they took."""
+    is_on_cpu = str(record.protocol.get("device", "")).startswith("cpu")
+    return _seconds(record, "epoch", "cpu_seconds" if is_on_cpu else "seconds")
+
+
 def probe_seconds(record: RunRecord) -> float:
     """Time spent in probes."""
     return _seconds(record, "probe")
 
 
-def _seconds(record: RunRecord, kind: str) -> float:
-    return sum(float(row.get("seconds", 0.0)) for row in record.rows if row["kind"] == kind) or math.nan
+def _seconds(record: RunRecord, kind: str, clock: str = "seconds") -> float:
+    rows = [row for row in record.rows if row["kind"] == kind]
+    if any(clock not in row for row in rows):  # of an older version
+        clock = "seconds"
+    return sum(float(row.get(clock, 0.0)) for row in rows) or math.nan
 
 
 def peak_megabytes(record: RunRecord) -> float:

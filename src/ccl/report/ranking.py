@@ -15,11 +15,10 @@ _STORED = {"images": "Images (kB)", "vectors": "Vectors (kB)", "networks": "Netw
 
 _INTERVALS = "95 % interval: of the mean over seeds; where two overlap, the paired differences decide. "
 _NOTE = (
-    "Time: of training, as a multiple of Finetuning's with the same objective and steps. Stored when the stream has "
-    "ended, beside the encoder "
-    "itself: images with their files' sizes; vectors such as queues and banks; other networks such as teachers, "
-    "predictors and an objective's own key encoder. Labels: what the method takes from them; steps cut by classes and "
-    "probes use them in every row alike."
+    "Time: of training (on a CPU, of the processor), as a multiple of Finetuning's with the same objective and steps. "
+    "Stored when the stream has ended, beside the encoder itself: images with their files' sizes; vectors such as "
+    "queues and banks; other networks such as teachers, predictors and an objective's own key encoder. Labels: what "
+    "the method takes from them; steps cut by classes and probes use them in every row alike."
 )
 
 
@@ -52,7 +51,7 @@ def _row(arm: Arm, arms: Sequence[Arm]) -> tuple[Cell, ...]:
 def _time(arm: Arm, arms: Sequence[Arm]) -> str | None:
     """Mean training time over that of Finetuning."""
     own = [arm] if arm.strategy == "finetuning" else partners(arm, arms, "finetuning")
-    seconds = [_mean(one, measures.training_seconds) for one in (arm, *own[:1])]
+    seconds = [_mean(one, measures.training_effort) for one in (arm, *own[:1])]
     return None if len(seconds) < 2 or any(map(math.isnan, seconds)) else f"{seconds[0] / seconds[1]:.2f}×"
 
 

@@ -35,6 +35,9 @@ class Log(Observer):
     def begin(self) -> None:
         """There is no checkpoint: start with no rows."""
 
+    def adopt(self, rows: bytes, state: Mapping[str, Any]) -> None:
+        """Begin with the rows of another run, whose log `state` described."""
+
     def status(self, state: str, **about: Any) -> None:
         """What the run is doing now."""
 
@@ -58,7 +61,7 @@ class RunLog(Log):
         write_file(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
         self.started = time.time()
         self._epoch = _Sums()
-        self._clock = time.perf_counter()
+        self._clocks = _clocks()
         self.status("running")
 
     def state(self) -> dict[str, Any]:
@@ -75,10 +78,14 @@ class RunLog(Log):
             for row in read_rows(self.folder):
                 self._track(**row)
         self._epoch = _Sums(**state["epoch"])
-        self._clock = time.perf_counter()
+        self._clocks = _clocks()
 
     def begin(self) -> None:
         (self.folder / METRICS).unlink(missing_ok=True)
+
+    def adopt(self, rows: bytes, state: Mapping[str, Any]) -> None:
+        write_file(self.folder / METRICS, rows)
+        self.resume(state)
 
     def status(self, state: str, **about: Any) -> None:
         """Replace status.json: what the run is doing now, and who does it."""
@@ -104,7 +111,7 @@ class RunLog(Log):
         matrix.to_csv(self.folder / ACCURACY)
 
     def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
-        self._clock = time.perf_counter()
+        self._clocks = _clocks()
         if is_new:
             self._epoch = _Sums()
             self.row("step", step=step + 1, num_new=num_new, num_old=num_old)
@@ -116,7 +123,8 @@ class RunLog(Log):
         self._tick()
         sums = self._epoch
         about = {"step": step + 1, "epoch": epoch + 1, "learning_rate": learning_rate, "losses": sums.means()}
-        self.row("epoch", **about, num_images=sums.num_images, seconds=round(sums.seconds, 3))
+        times = {"seconds": round(sums.seconds, 3), "cpu_seconds": round(sums.cpu_seconds, 3)}
+        self.row("epoch", **about, num_images=sums.num_images, **times)
         self.status("running", step=step + 1, epoch=epoch + 1)
         self._epoch = _Sums()
 
@@ -124,9 +132,14 @@ class RunLog(Log):
         self.row("memory", step=step + 1, **asdict(what))
 
     def _tick(self) -> None:
-        now = time.perf_counter()
-        self._epoch.seconds += now - self._clock
-        self._clock = now
+        before, self._clocks = self._clocks, _clocks()
+        self._epoch.seconds += self._clocks[0] - before[0]
+        self._epoch.cpu_seconds += self._clocks[1] - before[1]
+
+
+def _clocks() -> tuple[float, float]:
+    """Of the wall, and of this process on all its cores."""
+    return time.perf_counter(), time.process_time()
 
 
 @dataclass
@@ -137,6 +150,7 @@ class _Sums:
     counts: dict[str, int] = field(default_factory=dict)  # a term may be silent in a batch without old images
     num_images: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # what other processes on the machine hardly change
 
     def add(self, losses: Mapping[str, float], num_images: int) -> None:
         self.num_images += num_images

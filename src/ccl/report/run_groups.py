@@ -17,7 +17,8 @@ Measure = Callable[[RunRecord], float]  # nan where it doesn't exist
 # Where things lie and how they are saved, watched and spread over cores: not part of what was measured.
 # Threads change bits, not the experiment.
 _ASIDE = frozenset({"data.root", "data.download", "data.workers", "threads", "device", "trackers"})
-_IN_THE_NAME = frozenset({"strategy", "objective", "steps", "seed"})
+_SEEDS = frozenset({"seed", "data.seed"})
+_IN_THE_NAME = frozenset({"strategy", "objective", "steps"}) | _SEEDS
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Arm:
     """One line of a comparison: a strategy with all its settings, over one or several seeds."""
 
     name: str
-    records: tuple[RunRecord, ...]  # ascending, different seeds
+    records: tuple[RunRecord, ...]  # ascending, different seeds of the run or of its order
 
     @property
     def strategy(self) -> str:
@@ -44,15 +45,20 @@ class Arm:
     def step_names(self) -> list[str]:
         return self.records[0].step_names
 
-    def values(self, measure: Measure) -> dict[int, float]:
-        """What was measured, by seed; seeds without a number are left out."""
-        found = {record.settings.seed: measure(record) for record in self.records}
-        return {seed: value for seed, value in found.items() if not math.isnan(value)}
+    def values(self, measure: Measure) -> dict[tuple[int, int], float]:
+        """What was measured, by seeds; runs without a number are left out."""
+        found = {seeds_of(record): measure(record) for record in self.records}
+        return {seeds: value for seeds, value in found.items() if not math.isnan(value)}
 
     def estimate(self, measure: Measure) -> Estimate | None:
         """The mean over seeds; None where no seed has the number."""
         found = list(self.values(measure).values())
         return estimate(found) if found else None
+
+
+def seeds_of(record: RunRecord) -> tuple[int, int]:
+    """What two runs of an arm differ in: the run's seed, and that of the stream's order."""
+    return record.settings.seed, record.settings.stream_seed
 
 
 def records_of(arms: Sequence[Arm]) -> list[RunRecord]:
@@ -72,16 +78,16 @@ def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
     varied = varied_settings(records)
     groups: dict[tuple[str, int], list[RunRecord]] = {}
     for record in records:
-        key = repr({name: value for name, value in flat(record.settings).items() if name != "seed"})
+        key = repr({name: value for name, value in flat(record.settings).items() if name not in _SEEDS})
         repeat = 0  # a second run of the same seed is not a second seed
-        while any(known.settings.seed == record.settings.seed for known in groups.get((key, repeat), [])):
+        while any(seeds_of(known) == seeds_of(record) for known in groups.get((key, repeat), [])):
             repeat += 1
         groups.setdefault((key, repeat), []).append(record)
     names = [_name(members[0], varied) for members in groups.values()]
     arms = []
     for name, members in zip(names, groups.values(), strict=True):
         own = f"{name} ({members[0].folder})" if names.count(name) > 1 else name
-        arms.append(Arm(own, tuple(sorted(members, key=lambda record: record.settings.seed))))
+        arms.append(Arm(own, tuple(sorted(members, key=seeds_of))))
     return arms
 
 

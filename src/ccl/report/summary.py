@@ -172,6 +172,9 @@ def _random_row(arms: Sequence[Arm]) -> tuple[Cell, ...]:
 
 
 def _seeds(arm: Arm) -> str:
+    orders = [record.settings.data.seed for record in arm.records]
+    if len({order for order in orders if order is not None}) > 1:
+        return ", ".join(f"{record.settings.seed} (order {record.settings.stream_seed})" for record in arm.records)
     seeds = [record.settings.seed for record in arm.records]
     is_range = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
     return f"{seeds[0]}–{seeds[-1]}" if is_range else ", ".join(map(str, seeds))

@@ -71,7 +71,8 @@ _PARTS = ("", ", std", ", low", ", high", ", seeds")
 
 def _fields(cell: Cell) -> list[str]:
     if not isinstance(cell, Estimate):
-        return ["" if cell is None else text(cell), *[""] * (len(_PARTS) - 1)]
+        plain = "" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else cell
+        return [plain, *[""] * (len(_PARTS) - 1)]
     numbers = (cell.mean, cell.std, cell.low, cell.high)
     return [*("" if math.isnan(number) else f"{number:.3f}" for number in numbers), str(cell.num)]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from ccl.run_files import ACCURACY, CHECKPOINTS, read_rows, read_status
+from ccl.run_files import ACCURACY, CHECKPOINTS, TIMES, read_rows, read_status
 from ccl.training.checkpoint import CheckpointStore
 
 # Three steps of embedded images, some ten seconds of learning on one thread.
@@ -42,8 +42,8 @@ def fingerprint(folder: Path) -> dict[str, str]:
     for path in sorted((folder / "memory").glob("*")):
         found[f"memory/{path.name}"] = _hash(path.read_bytes())
     for number, row in enumerate(read_rows(folder)):
-        row.pop("seconds", None)
-        found[f"row {number}"] = _hash(json.dumps(row, sort_keys=True).encode())
+        kept = {name: value for name, value in row.items() if name not in TIMES}
+        found[f"row {number}"] = _hash(json.dumps(kept, sort_keys=True).encode())
     found[ACCURACY] = _hash((folder / ACCURACY).read_bytes())
     return found
 

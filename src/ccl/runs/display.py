@@ -1,7 +1,7 @@
 """How a run is shown: progress bars on a terminal, plain lines otherwise."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -47,14 +47,21 @@ class Display(Observer):
     def __init__(self, console: Console) -> None:
         self.console = console
         self._speed = Speed()
-        self._title, self._num_steps, self._epochs, self._first_step = "", 1, 1, 0
+        self._title, self._epochs, self._first_step = "", 1, 0
+        self._sizes: Sequence[int] = (1,)  # new images of each step
 
     def note(self, text: str) -> None:
         note(self.console, text)
 
-    def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
+    def run_begins(self, title: str, sizes: Sequence[int], epochs: int, first_step: int = 0) -> None:
         self._title = strategy_title(title) if title in STRATEGIES else title  # of a drop, its own name
-        self._num_steps, self._epochs, self._first_step = num_steps, epochs, first_step
+        self._sizes, self._epochs, self._first_step = sizes, epochs, first_step
+
+    def _share_done(self, step: int, epochs: float) -> float:
+        """Of all epochs and steps, by their images, when so many epochs of a step are done: steps differ in size."""
+        before = sum(self._sizes[self._first_step : step]) * self._epochs
+        all_images = sum(self._sizes[self._first_step :]) * self._epochs
+        return (before + self._sizes[step] * epochs) / max(all_images, 1)
 
     def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
         self._speed.restart()
@@ -80,31 +87,31 @@ class PlainDisplay(Display):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._last = time.perf_counter()
-        self._began: tuple[float, float] | None = None  # when, and after how many epochs: a run may resume half-way
+        self._began: tuple[float, float] | None = None  # when, and the share done: a run may resume half-way
 
-    def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
-        super().run_begins(title, num_steps, epochs, first_step)
+    def run_begins(self, title: str, sizes: Sequence[int], epochs: int, first_step: int = 0) -> None:
+        super().run_begins(title, sizes, epochs, first_step)
         self._began = None
 
     def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
         super().step_begins(step, num_new, num_old, is_new)
         old = f" and {num_old:,} remembered" if num_old else ""
         resumed = "" if is_new else ", resumed"
-        self.note(f"{self._title}: step {step + 1} of {self._num_steps}, {num_new:,} new images{old}{resumed}")
+        self.note(f"{self._title}: step {step + 1} of {len(self._sizes)}, {num_new:,} new images{old}{resumed}")
 
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
         super().updated(step, epoch, losses, num_images, share)
         if self._began is None:
-            self._began = (time.perf_counter(), step * self._epochs + epoch + share)
+            self._began = (time.perf_counter(), self._share_done(step, epoch + share))
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
         now = time.perf_counter()
         if now - self._last < _EVERY:
             return
         self._last = now
-        done = step * self._epochs + epoch + 1
+        done = self._share_done(step, epoch + 1)
         began, done_then = self._began or (now, done)
-        left = (now - began) / max(done - done_then, 1e-9) * (self._num_steps * self._epochs - done)
+        left = (now - began) / max(done - done_then, 1e-9) * (1.0 - done)
         time_left = str(timedelta(seconds=round(left))).removeprefix("0:")
         self.note(f"step {step + 1} epoch {epoch + 1}/{self._epochs}  {self._speed}  {time_left} left")
 
@@ -120,8 +127,8 @@ class RichDisplay(Display):
     def note(self, text: str) -> None:
         self.console.print(f"[dim]·[/dim] {escape(text)}", highlight=False)  # a path or an error may hold brackets
 
-    def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
-        super().run_begins(title, num_steps, epochs, first_step)
+    def run_begins(self, title: str, sizes: Sequence[int], epochs: int, first_step: int = 0) -> None:
+        super().run_begins(title, sizes, epochs, first_step)
         self._bar(f"{self._title}: preparing", 1.0)
 
     def _bar(self, text: str, total: float, **shown: Any) -> None:
@@ -136,10 +143,8 @@ class RichDisplay(Display):
 
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
         super().updated(step, epoch, losses, num_images, share)
-        text = f"{self._title}: step {step + 1}/{self._num_steps} epoch {epoch + 1}/{self._epochs}"
-        done = (step - self._first_step) * self._epochs + epoch + share
-        total = float((self._num_steps - self._first_step) * self._epochs)
-        self._bar(text, total, completed=done, about=str(self._speed))
+        text = f"{self._title}: step {step + 1}/{len(self._sizes)} epoch {epoch + 1}/{self._epochs}"
+        self._bar(text, 1.0, completed=self._share_done(step, epoch + share), about=str(self._speed))
 
     def probing(self, done: int, total: int) -> None:
         if self._progress is not None:

@@ -21,6 +21,7 @@ from ccl.runs.build import (
     build_stream,
     build_viewer,
 )
+from ccl.runs.first_step import SharedFirstStep
 from ccl.runs.folder_lock import locked
 from ccl.runs.probing import Prober
 from ccl.runs.protocol import protocol, worth_knowing
@@ -33,11 +34,14 @@ from ccl.training.checkpoint import CheckpointStore
 from ccl.training.stop_signals import StopRequest
 
 
-def run(settings: Settings, folder: Path, display: Observer | None = None) -> RunRecord:
+def run(
+    settings: Settings, folder: Path, display: Observer | None = None, first_steps: Path | None = None
+) -> RunRecord:
     """Learn the stream that the settings describe, and leave everything in the folder.
 
     The same call again resumes where it stopped, to the same bits; a finished folder is read and returned. Where there
-    are several ranks, all make this call, and the first alone holds the folder, writes and shows.
+    are several ranks, all make this call, and the first alone holds the folder, writes and shows. In the folder
+    `first_steps` runs that begin alike share their first step.
     """
     display = display if display is not None and ranks.is_first() else Observer()
     with ExitStack() as held, StopRequest() as stop:
@@ -53,7 +57,8 @@ def run(settings: Settings, folder: Path, display: Observer | None = None) -> Ru
         for line in [*worth_knowing(settings, stream), *([start.line] if start else [])]:
             display.note(line)
         about = protocol(settings, stream, device) | _weights(start, folder)
-        session = Session(folder, settings, about, display, stop, trackers)
+        shared = first_steps and SharedFirstStep(first_steps, settings, stream.dataset.fingerprint, device)
+        session = Session(folder, settings, about, display, stop, trackers, shared or None)
         with session.reporting():
             _learn(settings, stream, device, session, start)
         ranks.wait()
@@ -88,7 +93,7 @@ def _learn(settings: Settings, stream: Stream, device: torch.device, session: Se
     matrix, dataset = AccuracyMatrix(len(stream.steps)), stream.dataset
     if dataset.skipped and ranks.is_first():
         write_bad_images(session.log.folder / "bad_images.csv", dataset.skipped)
-    session.display.run_begins(settings.strategy, len(stream.arrivals), settings.epochs)
+    session.display.run_begins(settings.strategy, [len(images) for images in stream.arrivals], settings.epochs)
     prober = Prober(settings, stream, learner.product, viewer, matrix, session)
     progress = session.resume(learner, dataset.fingerprint, {"accuracy": matrix})
     if progress is None:

@@ -13,10 +13,12 @@ from ccl import ranks
 from ccl.errors import StoppedError, UserError
 from ccl.loading import dump_settings
 from ccl.report import Log
+from ccl.run_files import METRICS
 from ccl.runs.process_memory import give_back
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Progress, SavePoint
-from ccl.training.checkpoint import CheckpointStore
+from ccl.training.checkpoint import Checkpoint, CheckpointStore
+from ccl.training.learner import PARTS
 from ccl.training.stop_signals import StopRequest
 
 # Saving may take one part in so many of the time; epochs shorter than that are not worth a checkpoint each.
@@ -78,11 +80,12 @@ class RunState:
     def _write(self, progress: Progress) -> None:
         started = time.perf_counter()
         if ranks.is_first():
-            self.store.save(*self._content(progress))
+            self.store.save(*self.content(progress))
         self._saved_at = time.perf_counter()
         self._cost = self._saved_at - started
 
-    def _content(self, progress: Progress) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def content(self, progress: Progress) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All tensors, and what a checkpoint says beside them."""
         parts = {name: part.state_dict() for name, part in self._parts.items()} | {"optimizer": progress.state_dict()}
         about = {"position": progress.position(), "log": self.log.state(), **self.stamp}
         return joined_parts(parts), about
@@ -103,6 +106,17 @@ class RunState:
             part.load_state_dict(parts[name])
         self.log.resume(checkpoint.about["log"])
         self._restored_stamp = checkpoint.about
+        return Progress.restored(checkpoint.about["position"], parts["optimizer"])
+
+    def adopt(self, checkpoint: Checkpoint) -> Progress:
+        """Begin where another run's first step ended; the parts that keep the past stay as they were made here."""
+        parts, learner = by_part(checkpoint.tensors), self._parts["learner"]
+        own = learner.state_dict()
+        theirs = {name: value for name, value in parts["learner"].items() if not name.startswith(PARTS)}
+        learner.load_state_dict({**own, **theirs})
+        for name in self._parts.keys() - {"learner", "memory"}:
+            self._parts[name].load_state_dict(parts[name])
+        self.log.adopt(checkpoint.files[METRICS], checkpoint.about["log"])
         return Progress.restored(checkpoint.about["position"], parts["optimizer"])
 
     def changed(self, name: str) -> list[Any] | None:

@@ -38,7 +38,7 @@ def cut_datasets(settings: Settings, datasets: list[Dataset]) -> tuple[Dataset, 
 
 def cut(settings: Settings, ids: Tensor, labels: Tensor | None) -> list[Step]:
     """The steps of training images (N,), (N,) in any kind of stream but a domain-incremental one."""
-    kind, num_steps, seed = settings.stream_kind, settings.steps or DEFAULT_STEPS, settings.seed
+    kind, num_steps, seed = settings.stream_kind, settings.steps or DEFAULT_STEPS, settings.stream_seed
     if kind in ("data", "free"):
         if labels is None and settings.data.mixing is not None:
             raise UserError("images without labels come in random order; leave data.mixing out")
@@ -57,7 +57,7 @@ def cut(settings: Settings, ids: Tensor, labels: Tensor | None) -> list[Step]:
 
 def _in_chunks(settings: Settings, chunk: int, ids: Tensor, labels: Tensor | None) -> list[Step]:
     minimum = min(settings.batch_size, chunk)  # a last chunk that can't fill a batch could not be learned
-    steps = task_free(ids, chunk, settings.seed, labels, _mixing(settings), minimum)
+    steps = task_free(ids, chunk, settings.stream_seed, labels, _mixing(settings), minimum)
     if settings.steps not in (None, len(steps)):
         raise UserError(
             f"steps is {settings.steps}, but {len(ids):,} images in chunks of {chunk} are {len(steps)} steps; "
@@ -84,9 +84,9 @@ def probe_parts(settings: Settings, dataset: Dataset, steps: list[Step]) -> list
     if train_labels is None or test is None or test_labels is None:
         return []
     if settings.stream_kind == "blurred":
-        steps = class_incremental(train_labels, len(steps), settings.seed)
+        steps = class_incremental(train_labels, len(steps), settings.stream_seed)
     if settings.stream_kind in ("data", "free"):
-        order = arrival_order(test.ids, settings.seed, test_labels, _mixing(settings))
+        order = arrival_order(test.ids, settings.stream_seed, test_labels, _mixing(settings))
         tested = cut_alike(order, [len(step.indices) for step in steps])
     else:
         tested = [of_classes(test_labels, step.classes) for step in steps]

@@ -16,6 +16,7 @@ from ccl.training.precision import LossScaler
 from ccl.views import ViewBatch
 
 CONTRAST = "contrast"
+PARTS = "registered_parts."  # how the names of their tensors begin
 
 
 class Learner(nn.Module):

@@ -1,6 +1,6 @@
 """Whoever watches: one base class with empty methods. A log, a display and a test override what they need."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ccl.training.exemplar_selection import Remembered
@@ -15,8 +15,8 @@ class Observer:
     def loading(self, done: int, total: int) -> None:
         """So many images or bytes of the data have been read; total is 0 where it is not known."""
 
-    def run_begins(self, title: str, num_steps: int, epochs: int, first_step: int = 0) -> None:
-        """The data is there."""
+    def run_begins(self, title: str, sizes: Sequence[int], epochs: int, first_step: int = 0) -> None:
+        """The data is there: steps of so many images each, those before `first_step` learned earlier."""
 
     def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
         """A step begins, or (not `is_new`) resumes."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 GREY = (0.299, 0.587, 0.114)  # ITU-R 601, as Pillow; torchvision writes 0.2989
+SOLARISED_FROM = 128 / 255
 _ONE_BY_ONE_FROM = 2**16  # values of an image; measured on a CPU
 ORDERS = torch.tensor(list(permutations(range(4))))  # (24, 4): every order of OPERATIONS
 
@@ -100,6 +101,11 @@ OPERATIONS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
     adjust_saturation_,
     adjust_hue_,
 )
+
+
+def solarise(images: Tensor) -> Tensor:
+    """Invert all values from 128 of 255 on, as Pillow and torchvision do."""
+    return torch.where(images >= SOLARISED_FROM, 1 - images, images)
 
 
 def to_grey(images: Tensor) -> Tensor:

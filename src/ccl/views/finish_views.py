@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ccl.views.blur import blur_radius, gaussian_blur
-from ccl.views.colour import jitter_, to_grey
+from ccl.views.colour import jitter_, solarise, to_grey
 from ccl.views.random_draws import Appearance
 from ccl.views.recipes import Recipe
 
@@ -41,3 +41,6 @@ def _colour_and_blur_(images: Tensor, appearance: Appearance, recipe: Recipe) ->
         sigmas = appearance.sigmas.to(device)[blurred]
         soft = gaussian_blur(images.index_select(0, blurred), sigmas, blur_radius(recipe.max_sigma))
         images.index_copy_(0, blurred, soft)
+    solarised = appearance.is_solarised.nonzero()[:, 0].to(device)
+    if len(solarised):
+        images.index_copy_(0, solarised, solarise(images.index_select(0, solarised)))

@@ -10,7 +10,7 @@ from ccl.views.colour import ORDERS
 from ccl.views.crops import NUM_BOX_DRAWS, plain_boxes, random_boxes
 from ccl.views.recipes import Recipe
 
-NUM_DRAWS = NUM_BOX_DRAWS + 10
+NUM_DRAWS = NUM_BOX_DRAWS + 11
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Appearance:
     is_grey: Tensor  # (N,) bool
     is_blurred: Tensor  # (N,) bool
     sigmas: Tensor  # (N,)
+    is_solarised: Tensor  # (N,) bool
 
     def rows(self, rows: slice) -> "Appearance":
         """The same of some of the views."""
@@ -53,7 +54,7 @@ def drawn_boxes(recipe: Recipe, heights: Tensor, widths: Tensor, uniforms: Tenso
 def drawn_appearance(recipe: Recipe, uniforms: Tensor) -> Appearance:
     """Flip, jitter, grey and blur of the views, by numbers (N, NUM_DRAWS) in [0, 1)."""
     # A draw keeps its column whether it is used or not, so that one change of a recipe leaves the rest as it was.
-    draws = uniforms[:, NUM_BOX_DRAWS:]  # (N, 10)
+    draws = uniforms[:, NUM_BOX_DRAWS:]  # (N, 11)
     strengths = torch.tensor([recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue])
     lowest = torch.cat([(1 - strengths[:3]).clamp(min=0), -strengths[3:]])  # (4,)
     highest = torch.cat([1 + strengths[:3], strengths[3:]])
@@ -65,4 +66,5 @@ def drawn_appearance(recipe: Recipe, uniforms: Tensor) -> Appearance:
         is_grey=draws[:, 7] < recipe.grey_probability,
         is_blurred=draws[:, 8] < recipe.blur_probability,
         sigmas=recipe.min_sigma + (recipe.max_sigma - recipe.min_sigma) * draws[:, 9],
+        is_solarised=draws[:, 10] < recipe.solarise_probability,
     )

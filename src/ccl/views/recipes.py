@@ -15,6 +15,7 @@ class Recipe:
     crop: Literal["random", "whole"] = "random"
     min_scale: float = 0.08  # share of the image's area
     max_scale: float = 1.0
+    probe_min_scale: float | None = None  # of the crops that a probe trains on; None: as above
     min_ratio: float = 3 / 4  # width : height
     max_ratio: float = 4 / 3
     flip: float = 0.0  # probability
@@ -27,6 +28,7 @@ class Recipe:
     blur_probability: float = 0.0
     min_sigma: float = 0.1  # in pixels of the finished view
     max_sigma: float = 2.0
+    solarise_probability: float = 0.0  # light values are inverted
     plain_fraction: float = 1.0  # share of the shorter side that the plain centre crop keeps
     mean: tuple[float, float, float] = CIFAR_MEAN
     std: tuple[float, float, float] = CIFAR_STD
@@ -36,7 +38,7 @@ class Recipe:
             raise ValueError(f'crop must be "random" or "whole", got {self.crop!r}')
         if self.size < 1:
             raise ValueError(f"size must be at least 1, got {self.size}")
-        for name in ("flip", "jitter_probability", "grey_probability", "blur_probability"):
+        for name in ("flip", "jitter_probability", "grey_probability", "blur_probability", "solarise_probability"):
             self._require(name, 0 <= getattr(self, name) <= 1, "lie in [0, 1]")
         for name in ("brightness", "contrast", "saturation"):
             self._require(name, 0 <= getattr(self, name) < float("inf"), "be finite and not negative")
@@ -61,12 +63,14 @@ class Recipe:
         return self.jitter_probability > 0 and any((self.brightness, self.contrast, self.saturation, self.hue))
 
     def for_probe(self) -> "Recipe":
-        """What the linear probe trains on: the training-time crop and flip, no colour, no blur."""
+        """What the linear probe trains on: crop and flip, no colour, no blur."""
         return replace(
             self,
+            min_scale=self.min_scale if self.probe_min_scale is None else self.probe_min_scale,
             jitter_probability=0.0,
             grey_probability=0.0,
             blur_probability=0.0,
+            solarise_probability=0.0,
         )
 
 
@@ -90,6 +94,7 @@ RECIPES: dict[str, Recipe] = {
         _MOCO_CIFAR,
         size=224,
         min_scale=0.2,
+        probe_min_scale=0.08,  # MoCo's linear evaluation has torchvision's default
         blur_probability=0.5,
         plain_fraction=0.875,
         mean=IMAGENET_MEAN,

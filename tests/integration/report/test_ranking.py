@@ -99,3 +99,15 @@ def test_it_stands_beside_the_summary_where_there_is_something_to_rank(
     assert (tmp_path / "report-ranking.csv").read_text().splitlines()[1].startswith("CCL,36.000,1.414,")
     assert "Ranked by accuracy" in (tmp_path / "report.html").read_text()
     assert not any("Ranked" in table.title for table in write_outcome(records[:2], tmp_path / "one", "one arm"))
+
+
+@pytest.mark.parametrize(("device", "price"), [("cpu", "1.50×"), ("cuda:0", "4.00×")])
+def test_on_a_cpu_a_price_is_in_processor_time(record_of: Make, device: str, price: str) -> None:
+    def run(strategy: str, seconds: float, cpu_seconds: float) -> RunRecord:
+        record = record_of(strategy, rows(50), names=("one", "two"))
+        epoch = {"kind": "epoch", "seconds": seconds, "cpu_seconds": cpu_seconds}
+        return replace(record, rows=[epoch], protocol=record.protocol | {"device": device})
+
+    runs = [run("finetuning", 10.0, 4.0), run("ccl", 40.0, 6.0)]
+    found = {row[0]: row[3] for row in cells(ranking(make_arms(runs)))}
+    assert found == {"Finetuning": "1.00×", "CCL": price}

@@ -230,6 +230,19 @@ def test_only_equal_seeds_are_paired(record_of: Make) -> None:
     assert differences(make_arms(apart)).rows == ()
 
 
+def test_runs_of_one_seed_and_several_orders_are_averaged_and_paired(record_of: Make) -> None:
+    records = [
+        record_of(strategy, shifted(more + order), f"data.seed={order}", folder=f"{strategy}{order}")
+        for strategy, more in (("finetuning", 0.0), ("ccl", 4.0))
+        for order in (0, 1, 2)
+    ]
+    arms = make_arms(records)
+    assert [(arm.name, len(arm.records)) for arm in arms] == [("Finetuning", 3), ("CCL", 3)]
+    assert summary(records).rows[1][1] == "0 (order 0), 0 (order 1), 0 (order 2)"
+    (row,) = differences(arms).rows
+    assert (row[2], row[3]) == ("3", "+2.0")  # on all classes half of it
+
+
 def test_baselines_are_matched_by_objective_and_steps(record_of: Make) -> None:
     five = ("a", "b", "c", "d", "e")
     long = [[float(10 * i + j) for j in range(5)] for i in range(6)]

@@ -123,6 +123,16 @@ def test_the_seed_cuts_elsewhere() -> None:
         )
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_may_have_a_seed_of_its_own(kind: str) -> None:
+    def order(*assignments: str) -> list[list[int]]:
+        stream = build(*KINDS[kind], *assignments)
+        return [source.ids.tolist() for source in [*stream.arrivals, *(part.test for part in stream.probe_parts)]]
+
+    assert order("seed=5", "data.seed=1") == order("seed=9", "data.seed=1") == order("seed=1")
+    assert order("seed=1", "data.seed=2") != order("seed=1")
+
+
 def test_upper_bound_learns_any_stream_at_once() -> None:
     for settings in KINDS.values():
         stream = build(*settings, "strategy=upper_bound")

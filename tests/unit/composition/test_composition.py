@@ -77,6 +77,24 @@ def test_batches_can_be_dealt_to_groups(count: str, multiple: int) -> None:
     assert all(len(batch.positions) % multiple == 0 for batch in batches)
 
 
+@pytest.mark.parametrize("count", ["same_updates", "every_new_image"])
+@pytest.mark.parametrize(("num_old", "most"), [(20, 2.0), (20, 1.0), (40, 3.0), (10, 5.0)])
+def test_a_small_memory_is_not_repeated_more_often_than_allowed(count: str, num_old: int, most: float) -> None:
+    share = Share(old=0.5, count=count, most_repeats=most)  # type: ignore[arg-type]
+    batches = share.batches(ids(1000, num_old), 1000, 100, 1, *CONTEXT)
+    shown = sum(len(parts(batch, 1000)[1]) for batch in batches)
+    assert shown / num_old == pytest.approx(most, rel=0.15)  # batches hold whole images
+    assert len({len(parts(batch, 1000)[1]) for batch in batches[:-1]}) == 1
+
+
+def test_a_large_memory_has_its_share_whatever_the_limit() -> None:
+    limited, free = Share(old=0.25, most_repeats=2.0), Share(old=0.25)
+    both = [share.batches(ids(60, 40), 60, 10, 1, *CONTEXT) for share in (limited, free)]
+    assert [[batch.positions.tolist() for batch in batches] for batches in both[:1]] == [
+        [batch.positions.tolist() for batch in batches] for batches in both[1:]
+    ]
+
+
 def test_another_epoch_is_another_order_and_the_same_call_the_same() -> None:
     def positions(*context: int) -> list[list[int]]:
         return [batch.positions.tolist() for batch in Share(old=0.5).batches(ids(24, 8), 24, 8, 1, *context)]

@@ -26,7 +26,7 @@ def small(groups: int = 1) -> Encoder:
     return make_encoder("convnet", width=4, dim=8, batch_norm_groups=groups)
 
 
-def moco(encoder: Encoder, **options: bool) -> MoCoV2:
+def moco(encoder: Encoder, **options: bool | float) -> MoCoV2:
     return MoCoV2(encoder, queue_size=20, key_momentum=0.9, temperature=0.1, **options)
 
 
@@ -75,6 +75,18 @@ def test_after_an_update_the_key_encoder_follows_and_the_queue_takes_the_keys() 
     assert torch.allclose(objective.key_encoder.copy.head[0].weight, before + 0.1, atol=1e-5)
     assert torch.equal(objective.queue.vectors[:8], contrast.keys)
     assert objective.queue.ids[:8].tolist() == seen.ids.tolist()
+
+
+@pytest.mark.parametrize(("done", "moved"), [(0.0, 0.1), (0.5, 0.06), (1.0, 0.02)])
+def test_the_key_encoder_may_follow_ever_more_slowly(done: float, moved: float) -> None:
+    encoder, seen = small(), batch()
+    objective = moco(encoder, final_key_momentum=0.98)
+    contrast = objective.contrast((encoder.embed(seen.views[0]),), seen, (0, 0))
+    before = objective.key_encoder.copy.head[0].weight.clone()
+    with torch.no_grad():
+        encoder.head[0].weight.add_(1.0)
+    objective.after_update(encoder, seen_with(contrast, seen, done))
+    assert torch.allclose(objective.key_encoder.copy.head[0].weight, before + moved, atol=1e-5)
 
 
 def test_keys_are_shuffled_across_the_groups_of_split_batch_norm() -> None:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccl.encoders import Embedded, Encoder, make_encoder
+from ccl.encoders.momentum_encoder import rising_momentum
 from ccl.objectives import BYOL, BarlowTwins, Objective, SimSiam, VICReg
 from ccl.part import BatchContext, Contrast
 from ccl.views import ViewBatch
@@ -201,6 +202,6 @@ def test_byol_s_target_follows_ever_more_slowly(done: float, momentum: float) ->
         torch.testing.assert_close(value, before[name] + (1 - momentum), atol=1e-6, rtol=0)
 
 
-def test_byol_s_momentum_may_end_below_one() -> None:
-    objective = BYOL(small(), predictor_width=10, momentum=0.99, final_momentum=0.999)
-    assert [objective.momentum_at(done) for done in (0.0, 0.5, 1.0)] == pytest.approx([0.99, 0.9945, 0.999])
+def test_a_rising_momentum_may_end_below_one_or_stay() -> None:
+    assert [rising_momentum(0.99, 0.999, done) for done in (0.0, 0.5, 1.0)] == pytest.approx([0.99, 0.9945, 0.999])
+    assert {rising_momentum(0.9, 0.9, done) for done in (0.0, 0.3, 1.0)} == {0.9}  # to the last bit

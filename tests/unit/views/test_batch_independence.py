@@ -17,7 +17,9 @@ pytestmark = pytest.mark.cpu_kernels
 
 NUM_IMAGES = 64
 SIZES = range(1, 41)
-EVERYTHING = replace(RECIPES["moco_cifar"], jitter_probability=1.0, blur_probability=0.5)  # all operations at once
+EVERYTHING = replace(
+    RECIPES["moco_cifar"], jitter_probability=1.0, blur_probability=0.5, solarise_probability=0.3
+)  # all operations
 
 
 def _noise(height: int, width: int) -> Tensor:

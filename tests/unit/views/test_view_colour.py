@@ -1,8 +1,10 @@
 """Colour and blur against kornia."""
 
 import kornia
+import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from ccl.views import blur, colour
@@ -14,6 +16,7 @@ from ccl.views.colour import (
     adjust_hue_,
     adjust_saturation_,
     jitter_,
+    solarise,
     to_grey,
 )
 
@@ -92,6 +95,13 @@ def test_hue_of_a_third_moves_pure_red_to_green() -> None:
 
 def test_grey_is_kornias_in_all_channels(images: Tensor) -> None:
     assert torch.allclose(to_grey(images), kornia.color.rgb_to_grayscale(images).expand(-1, 3, -1, -1), atol=1e-6)
+
+
+def test_solarised_values_are_pillow_s() -> None:
+    values = torch.arange(256, dtype=torch.uint8).reshape(16, 16)
+    theirs = torch.from_numpy(np.array(ImageOps.solarize(Image.fromarray(values.numpy()), threshold=128)))
+    ours = solarise(values.float()[None, None].expand(1, 3, 16, 16) / 255)
+    assert torch.equal((ours * 255).round().to(torch.uint8)[0, 0], theirs)
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (13, 21), (7, 7)])

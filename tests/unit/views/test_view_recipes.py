@@ -31,7 +31,12 @@ def test_recipes_are_the_published_ones() -> None:
 
 def test_the_probes_recipe_only_crops_and_flips() -> None:
     probe = RECIPES["moco_imagenet"].for_probe()
-    assert (probe.crop, probe.size, probe.flip, probe.min_scale) == ("random", 224, 0.5, 0.2)
+    assert (probe.crop, probe.size, probe.flip, probe.min_scale) == (
+        "random",
+        224,
+        0.5,
+        0.08,
+    )  # MoCo's linear evaluation
     look = drawn_appearance(probe, ViewKey(0, (), 0).uniforms(torch.arange(2000)))
     assert not (look.is_jittered | look.is_grey | look.is_blurred).any()
     assert 0.4 < look.is_flipped.float().mean() < 0.6

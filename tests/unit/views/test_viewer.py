@@ -10,7 +10,7 @@ from torch import Tensor
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, JoinedSource
 from ccl.views import RECIPES, Viewer
 
-EVERYTHING = replace(RECIPES["moco_cifar"], blur_probability=0.5)  # all operations at once
+EVERYTHING = replace(RECIPES["moco_cifar"], blur_probability=0.5, solarise_probability=0.3)  # all operations
 GEOMETRY = RECIPES["moco_cifar"].for_probe()
 
 

@@ -1,0 +1,83 @@
+"""`python -m benchmarks.results RUNS` or `make results RUNS=…`: the docs' tables from run folders, none typed by hand.
+
+A page says what belongs where: between `<!-- results: GRID KIND -->` and `<!-- end of results -->` stands the table
+KIND (summary, differences or ranking) or the picture (curves) of the complete runs below RUNS/GRID. Every run's own
+numbers and stamp go to docs/results/GRID.csv, from which `tests/unit/test_docs_results.py` computes the tables again.
+Blocks of grids that RUNS does not hold stay as they are.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+
+from ccl.atomic_files import write_file
+from ccl.report import RunRecord, figures, read_run
+from ccl.report.ranking import ranking
+from ccl.report.run_groups import Arm, make_arms
+from ccl.report.summary import differences, every_run, summary
+from ccl.report.tables import Table, to_csv, to_markdown
+from ccl.run_files import find_runs
+from ccl.strategies import STRATEGIES
+
+DOCS = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
+TABLES: dict[str, Callable[[Sequence[Arm]], Table]] = {
+    "summary": summary,
+    "differences": differences,
+    "ranking": ranking,
+}
+
+
+def main() -> None:
+    """Rewrite every block of every page whose runs are there."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    runs = Path(sys.argv[1])
+    for page in sorted(DOCS.glob("**/*.md")):
+        text = page.read_text(encoding="utf-8")
+        written = BLOCK.sub(partial(_filled, runs, page), text)
+        if written != text:
+            write_file(page, written)
+            print(f"{page.relative_to(DOCS.parent)} is written anew")
+
+
+def _filled(runs: Path, page: Path, found: "re.Match[str]") -> str:
+    begin, grid, kind, end = found.groups()
+    if not (runs / grid).is_dir():
+        return found[0]
+    arms = _arms(runs / grid)
+    body = to_markdown(TABLES[kind](arms)) if kind in TABLES else _picture(grid, arms, page)
+    return f"{begin}{body}{end}"
+
+
+@cache
+def _arms(folder: Path) -> list[Arm]:
+    """The complete runs below a folder in the order of the strategies; writes their CSV too."""
+    records = [record for record in map(read_run, find_runs([folder])) if record.status.get("state") == "complete"]
+    order = list(STRATEGIES)
+    records.sort(key=lambda record: (record.settings.objective, order.index(record.settings.strategy)))
+    _write_csv(folder.name, records)
+    return make_arms(records)
+
+
+def _write_csv(grid: str, records: Sequence[RunRecord]) -> None:
+    path = DOCS / "results" / f"{grid}.csv"
+    path.parent.mkdir(exist_ok=True)
+    write_file(path, to_csv(every_run(records)))
+
+
+def _picture(grid: str, arms: Sequence[Arm], page: Path) -> str:
+    """Accuracy over the stream as a PNG beside the docs' other pictures, and the line that shows it."""
+    groups = figures.of_equal_steps(arms)
+    num_steps, group = next(iter(groups.items()))
+    path = DOCS / "images" / f"{grid}-accuracy.png"
+    drawn = figures.accuracy_over_stream(group, num_steps)
+    drawn.savefig(path, dpi=110, bbox_inches="tight")
+    place = Path(*[".."] * (len(page.relative_to(DOCS).parts) - 1)) / "images" / path.name
+    return f"![Accuracy on all classes after each step, mean over seeds]({place.as_posix()})\n"
+
+
+if __name__ == "__main__":
+    main()
