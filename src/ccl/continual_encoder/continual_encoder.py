@@ -47,15 +47,17 @@ class ContinualEncoder:
         cls,
         folder: str | Path,
         *,
-        weights: str | Path | None = None,
+        weights: str | Path | Mapping[str, Any] | None = None,
         keep: str | Path | Sequence[str | Path] = (),
         **settings: Any,
     ) -> "ContinualEncoder":
         """A new state. Settings that aren't given are chosen when the first images are known.
 
         With `weights` ("timm:NAME", a file, a folder) it starts from these as version 0, and images at `keep` stand for
-        what they know.
+        what they know. A mapping is the settings of that name: the weights of losses.
         """
+        if isinstance(weights, Mapping):
+            settings["weights"], weights = weights, None
         state = EncoderFolder(Path(folder))
         refuse_mistakes(settings)
         if weights is None and keep:

@@ -161,6 +161,13 @@ def test_from_the_command_line(shell: Command, tmp_path: Path, weights: Path, de
     assert not (tmp_path / "b").exists()
 
 
+def test_weights_of_losses_are_settings_as_before(tmp_path: Path) -> None:
+    encoder = ContinualEncoder.create(tmp_path / "state", weights={"contrast": 0.5})
+    assert EncoderFolder(encoder.folder).ledger().asked == {"weights": {"contrast": 0.5}}
+    with pytest.raises(UserError, match="keep is for an encoder that starts from weights"):
+        ContinualEncoder.create(tmp_path / "other", keep=tmp_path)
+
+
 def test_what_people_name(tmp_path: Path) -> None:
     assert source_of("timm:vit_tiny", {}) == {"backbone": "timm:vit_tiny", "weights": "pretrained"}
     assert source_of("my.module:Net", {}) == {"backbone": "my.module:Net", "weights": "pretrained"}
