@@ -15,7 +15,7 @@ from pathlib import Path
 from ccl.atomic_files import write_file
 from ccl.report import RunRecord, figures, read_run
 from ccl.report.ranking import ranking
-from ccl.report.run_groups import Arm, make_arms
+from ccl.report.run_groups import Arm, make_arms, of_equal_steps
 from ccl.report.summary import differences, every_run, summary
 from ccl.report.tables import Table, to_csv, to_markdown
 from ccl.run_files import find_runs
@@ -70,7 +70,7 @@ def _write_csv(grid: str, records: Sequence[RunRecord]) -> None:
 
 def _picture(grid: str, arms: Sequence[Arm], page: Path) -> str:
     """Accuracy over the stream as a PNG beside the docs' other pictures, and the line that shows it."""
-    groups = figures.of_equal_steps(arms)
+    groups = of_equal_steps(arms)
     num_steps, group = next(iter(groups.items()))
     path = DOCS / "images" / f"{grid}-accuracy.png"
     drawn = figures.accuracy_over_stream(group, num_steps)

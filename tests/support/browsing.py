@@ -23,27 +23,23 @@ FLAGS = (
 SECONDS = 40  # a cold start is slow
 PHONE, LAPTOP = 390, 1280
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-# The page itself allows no script: this one stands in a copy, in a frame of the wanted width, since a window of the
-# browser's is never narrower than 500.
-MEASURE = """<script>
-addEventListener("load", () => {
+MEASURE = """
   const sides = node => { const box = node.getBoundingClientRect(); return [box.width, box.height]; };
-  const root = document.documentElement;
-  parent.document.documentElement.dataset.measured = JSON.stringify({
+  return {
     window: innerWidth,
-    content: root.scrollWidth,
+    content: document.documentElement.scrollWidth,
     images: [...document.images].map(image => [image.complete, image.naturalWidth]),
-    drawings: [...document.querySelectorAll("svg")].map(sides),
+    drawings: [...document.querySelectorAll("svg")].filter(svg => svg.checkVisibility()).map(sides),
+    tables: [...document.querySelectorAll("table")].map(({parentNode: box}) => box.scrollWidth - box.clientWidth),
     paper: getComputedStyle(document.body).backgroundColor,
     ink: getComputedStyle(document.querySelector("svg text")).fill,
-  });
-});
-</script>"""
+  };
+"""
 
 
-def browse(path: Path, profile: Path, *flags: str) -> tuple[str, list[str]]:
+def browse(path: Path, profile: Path, *flags: str, fragment: str = "") -> tuple[str, list[str]]:
     """The DOM after loading, and what the console said; a browser that doesn't answer is asked twice."""
-    command = [str(CHROMIUM), *FLAGS, *flags, f"--user-data-dir={profile}", path.as_uri()]
+    command = [str(CHROMIUM), *FLAGS, *flags, f"--user-data-dir={profile}", path.as_uri() + fragment]
     for attempt in (1, 2):
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True
@@ -63,17 +59,29 @@ def browse(path: Path, profile: Path, *flags: str) -> tuple[str, list[str]]:
 
 
 def measured(page: Path, profile: Path, *flags: str, width: int) -> dict[str, Any]:
-    """Sizes of everything in a copy of the page, with all of it unfolded."""
-    text, num_policies = POLICY.subn("", page.read_text())
-    assert num_policies == 1
-    copy = text.replace("<details>", "<details open>").replace("</body>", f"{MEASURE}</body>")
-    frame = page.with_name("frame.html")
-    style = f"width: {width}px; height: 800px; border: 0"
-    frame.write_text(f'<!doctype html><html><iframe style="{style}" srcdoc="{html.escape(copy)}"></iframe></html>')
-    dom, console = browse(frame, profile, *flags)
-    assert console == []
-    told = re.search(r'data-measured="([^"]*)"', dom)
-    assert told is not None
-    found: dict[str, Any] = json.loads(html.unescape(told[1]))
+    """Sizes of everything that is shown in a copy of the page, with all of it unfolded."""
+    found: dict[str, Any] = evaluated(page, profile, MEASURE, *flags, width=width)
     assert found["window"] == width
     return found
+
+
+def evaluated(page: Path, profile: Path, script: str, *flags: str, width: int | None = None, fragment: str = "") -> Any:
+    """What a function with this body returns when a copy of the page, with all of it unfolded, has loaded.
+
+    The page itself allows no other script than its own, so the copy has no policy. It stands in a frame of the wanted
+    width, since a window of the browser's is never narrower than 500; without a width it has the whole window.
+    """
+    text, num_policies = POLICY.subn("", page.read_text())
+    assert num_policies == 1
+    answer = "parent.document.documentElement.dataset.answer = JSON.stringify((() => {" + script + "})())"
+    asking = f'<script>addEventListener("load", () => {{ {answer}; }});</script>'
+    copy = text.replace("<details>", "<details open>").replace("</body>", f"{asking}</body>")
+    shown = page.with_name("shown.html")
+    style = f"width: {width}px; height: 800px; border: 0"
+    frame = f'<!doctype html><html><iframe style="{style}" srcdoc="{html.escape(copy)}"></iframe></html>'
+    shown.write_text(copy if width is None else frame)
+    dom, console = browse(shown, profile, *flags, fragment=fragment)
+    assert console == []
+    found = re.search(r'data-answer="([^"]*)"', dom)
+    assert found is not None
+    return json.loads(html.unescape(found[1]))

@@ -1,24 +1,24 @@
 """The page of an encoder folder: its history, its health, the images it remembers, versions, what was refused."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
-from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.encoder_folder import PAGE, EncoderFolder, Ledger
-from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, events, history, pair
+from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, accuracy_error, events, history, pair
 from ccl.memory import RehearsalMemory
-from ccl.report.drawing import GREY, drawing, to_svg
+from ccl.report.drawing import GREY, Drawing, drawing, drawing_of
 from ccl.report.templates import render
 from ccl.report.thumbnails import Thumbnail, thumbnail
 
 _SHOWN = 24  # remembered images of a step
 _MOST_SHOWN = 600  # of all steps: the page stays below a few MB
 _AFTER = "#0080c6"  # what was before is grey
+_WHOLE = {"neighbour_overlap": 1.0, "group_agreement": 100.0, ACCURACY: 100.0}  # the whole of what is a share
+_MOST_LABELLED = 8  # drops whose numbers fit side by side; of more, the first and the last have theirs
 
 
 _Kept = tuple[str, list[tuple[Thumbnail, str]]]  # of one step: its title, and its remembered images
@@ -32,7 +32,6 @@ def write_state_page(state: EncoderFolder) -> None:
         return
     about = state.version(ledger.current).about
     steps, memory = about["steps"], state.memory_of(ledger.current)
-    figure = _curves(steps)
     page = render(
         "ccl.continual_encoder",
         "page.html.j2",
@@ -40,8 +39,9 @@ def write_state_page(state: EncoderFolder) -> None:
         headline=_headline(ledger, steps, memory),
         verdict=steps[-1]["verdict"],
         history=history(steps, ledger, state.numbers(ledger)),
-        curves=Markup(to_svg(figure)),  # our own drawing: matplotlib has escaped the names in it
-        width=round(96 * figure.get_figwidth()),
+        health=_curves(steps, MEASURES),
+        accuracy=_curves(steps, {ACCURACY: ACCURACY}),
+        tested=steps[-1]["accuracy"],
         memory=_gallery(memory, steps),
         events=events(ledger),
         settings=about["settings"],
@@ -57,37 +57,41 @@ def _headline(ledger: Ledger, steps: Sequence[Step], memory: RehearsalMemory) ->
     return f"Version {ledger.current} is current.{pinned} {num_images:,} unlabelled images learned in {drops}; {kept}"
 
 
-def _curves(steps: Sequence[Step]) -> Figure:
-    """A panel for each measure over the drops; accuracy too, where it was measured."""
-    titles = {ACCURACY: ACCURACY, **MEASURES}
+def _curves(steps: Sequence[Step], titles: Mapping[str, str]) -> list[Drawing]:
+    """A drawing for each of these measures over the drops, of those that were measured."""
     known = [key for key in titles if any(pair(step, key)[1] is not None for step in steps)]
-    columns = max(1, min(3, len(known)))
-    rows = max(1, -(-len(known) // columns))
-    with drawing():
-        figure = Figure(figsize=(3.4 * columns, 2.1 * rows))
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes in grid.flat[len(known) :]:
-            axes.set_visible(False)
-        for axes, key in zip(grid.flat, known, strict=False):
-            _curve(axes, titles[key], [pair(step, key) for step in steps])
-    return figure
+    return [drawing_of(titles[key], curve_over_drops(steps, key), key) for key in known]
 
 
-def _curve(axes: Axes, title: str, pairs: Sequence[tuple[float | None, float | None]]) -> None:
-    """After each drop a dot; where there is a before, a grey one joined to it."""
+def curve_over_drops(steps: Sequence[Step], key: str) -> Figure:
+    """After each drop a dot with its number; where there is a before, a grey one joined to it.
+
+    The axis begins at zero, and shares show their whole range, so that a small change looks small.
+    """
+    pairs = [pair(step, key) for step in steps]
     known = [(place, before, after) for place, (before, after) in enumerate(pairs, start=1) if after is not None]
-    for place, before, after in known:
-        if before is not None:
-            axes.plot([place, place], [before, after], color=GREY, linewidth=1)
-            axes.plot([place], [before], color=GREY, marker="o", markersize=4, linestyle="none")
-    axes.plot(
-        [place for place, _, _ in known], [after for _, _, after in known], color=_AFTER, marker="o", markersize=4
-    )
-    axes.set_title(title, loc="left")
-    axes.set_xlim(0.5, len(pairs) + 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    axes.margins(y=0.15)
-    axes.grid(axis="y")
+    values = [value for _, *both in known for value in both if value is not None]
+    low, high = min(0.0, *values), max(_WHOLE.get(key, 0.0), *values)
+    with drawing():
+        figure = Figure(figsize=(3.4, 2.2))
+        axes = figure.subplots()
+        for place, before, after in known:
+            if before is not None:
+                axes.plot([place, place], [before, after], color=GREY, linewidth=1)
+                axes.plot([place], [before], color=GREY, marker="o", markersize=4, linestyle="none")
+        places, heights = [place for place, _, _ in known], [after for _, _, after in known]
+        axes.plot(places, heights, color=_AFTER, marker="o", markersize=4)
+        if key == ACCURACY:  # one standard error by the test set to either side
+            errors = [accuracy_error(steps[place - 1]) or 0.0 for place in places]
+            axes.errorbar(places, heights, errors, color=_AFTER, linewidth=1, capsize=3)
+        for place, _, after in known if len(known) <= _MOST_LABELLED else (known[0], known[-1]):
+            shown = f"{after:.1f}" if abs(after) >= 10 else f"{after:.2f}"
+            axes.annotate(shown, (place, after), (5, 4), textcoords="offset points", fontsize=8)
+        axes.set(xlim=(0.5, len(pairs) + 0.7), ylim=(1.15 * low, 1.15 * max(high, 0.0) or -0.1 * low or 1.0))
+        axes.set_xlabel("drop")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        axes.grid(axis="y")
+    return figure
 
 
 def _gallery(memory: RehearsalMemory, steps: Sequence[Step]) -> list[_Kept]:

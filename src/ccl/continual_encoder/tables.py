@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccl.continual_encoder.encoder_folder import Ledger
+from ccl.evaluation import standard_error
 from ccl.report.tables import Table
 
 Step = Mapping[str, Any]  # what a version remembers of a drop
@@ -32,8 +33,9 @@ def pair(step: Step, measure: str) -> tuple[float | None, float | None]:
 
 def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Table:
     """A row for each drop that the current version has learned; `there` are the versions still on the disk."""
-    about = ("drop", "version", "", "date (UTC)", "new images", "left out", "remembered")
-    measured = ("neighbours kept", "agreement with groups, %", ACCURACY, "training")
+    about = ("drop", "version", "date (UTC)", "new images", "left out", "remembered")
+    has_accuracy = any(step["accuracy"] for step in steps)
+    measured = ("neighbours kept", "agreement with groups, %", *([ACCURACY] if has_accuracy else []), "training")
     rows = []
     for step in steps:
         number = step["version"]
@@ -42,15 +44,14 @@ def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Tabl
         rows.append(
             (
                 str(step["name"]),
-                str(number),
-                ", ".join(marks),
+                ", ".join([str(number), *marks]),
                 str(step["date"]),
                 f"{step['num_images']:,}",
                 f"{step['num_known'] + step['num_repeated']:,}",
                 f"{step['num_remembered']:,}",
                 _shown(pair(step, "neighbour_overlap")[1]),
                 _change(pair(step, "group_agreement")),
-                _change(pair(step, ACCURACY)),
+                *([_change(pair(step, ACCURACY)) + _error(step)] if has_accuracy else []),
                 f"{step['seconds']:,.0f} s",
             )
         )
@@ -66,7 +67,8 @@ def health(step: Step) -> Table:
     for key, title in {**MEASURES, ACCURACY: ACCURACY}.items():
         before, after = pair(step, key)
         if after is not None:
-            rows.append((title, _shown(before), _shown(after)))
+            error = _error(step) if key == ACCURACY else ""
+            rows.append((title, _shown(before), _shown(after) + error))
     if step["accuracy"]:
         rows.append(("nearest neighbours' accuracy, %", "–", _shown(step["accuracy"]["knn"])))
     return Table(f"Step {step['step']}: {step['name']}", ("", "before", "after"), tuple(rows), "")
@@ -97,6 +99,17 @@ def _shown(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def accuracy_error(step: Step) -> float | None:
+    """Standard error of the accuracy after a drop, by the number of test images; None where it was not measured."""
+    accuracy = step["accuracy"] or {}
+    return standard_error(accuracy["linear"], accuracy["num_test"]) if "num_test" in accuracy else None
+
+
+def _error(step: Step) -> str:
+    error = accuracy_error(step)
+    return "" if error is None else f" ± {error:.1f}"
 
 
 def _change(values: tuple[float | None, float | None]) -> str:

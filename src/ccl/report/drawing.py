@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
@@ -19,6 +21,9 @@ from ccl.report.run_groups import Arm
 
 INK = "#010203"  # stands for the page's text colour; nothing else is drawn in it
 GREY = "#8a8a8a"
+SPAN = 10.0  # points of accuracy that an axis shows at least, so that one of them doesn't look large
+Size = tuple[float, float]  # inches, without the legend
+SMALL, LARGE = (5.5, 3.3), (10.4, 4.6)  # for a phone or half a page, and for a whole page
 # Okabe and Ito's colours, safe for colour-blind readers, without their yellow (too pale on white); olive is Tol's.
 # A marker beside each, so that no strategy is recognised by its colour alone.
 STYLES: dict[str, tuple[str, str]] = {
@@ -129,6 +134,24 @@ def to_svg(figure: Figure, key: str = "") -> str:
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A figure in a page, and what is said of it."""
+
+    name: str
+    svg: Markup  # empty where there is nothing to draw
+    width: int  # in the page's pixels
+    caption: tuple[str, ...] = ()  # lines
+
+
+def drawing_of(name: str, figure: Figure | None, key: str, caption: tuple[str, ...] = ()) -> Drawing:
+    """A figure for a page; the key is its own there."""
+    if figure is None:
+        return Drawing(name, Markup(), 0)
+    # Our own drawing; matplotlib has escaped the names in it.
+    return Drawing(name, Markup(to_svg(figure, key)), round(96 * figure.get_figwidth()), caption)
+
+
 @contextmanager
 def drawing() -> Iterator[None]:
     """Our settings of matplotlib, for as long as the context lasts."""
@@ -136,6 +159,13 @@ def drawing() -> Iterator[None]:
         # Names in scripts that matplotlib's font lacks are still right in a page, where the reader's fonts draw them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
+
+
+def span_at_least(axes: Axes, span: float) -> None:
+    """Widen the vertical axis evenly to at least this span."""
+    low, high = axes.get_ylim()
+    missing = max(0.0, span - (high - low)) / 2
+    axes.set_ylim(low - missing, high + missing)
 
 
 def short(name: str, longest: int = 18) -> str:

@@ -5,16 +5,15 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from ccl.evaluation import AccuracyMatrix
-from ccl.report.drawing import GREY, INK, ArmStyle, arm_styles, drawing, short
+from ccl.report.drawing import GREY, INK, SMALL, SPAN, ArmStyle, Size, arm_styles, drawing, short, span_at_least
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, records_of
 from ccl.report.statistics import estimate
@@ -23,21 +22,11 @@ from ccl.report.summary import RANDOM_TITLE, random_accuracy
 CurveOf = Callable[[AccuracyMatrix], list[float]]
 _LOSS_COLOURS = ("#0080c6", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _MOST_DOTTED = 80  # epochs; beyond, dots hide the line and make the page heavy
-_CELL = 0.47  # inches
+_CELL = 0.5  # inches
+_OPAQUE = 0.6  # of a cell at full colour
+LOST, GAINED = "#d55e00", "#0080c6"
 _TITLE = 38  # characters of a line above a matrix
 _LEGEND, _HALF_LEGEND = 60, 24  # characters of a name in a legend of one column, of two
-
-
-def of_equal_steps(arms: Sequence[Arm]) -> dict[int, list[Arm]]:
-    """Arms by their number of steps T; an Upper Bound also stands where its objective has none of that T."""
-    counts = {len(arm.step_names) for arm in arms if not arm.is_all_at_once} or {len(arms[0].step_names)}
-    at_once = {(arm.settings.objective, len(arm.step_names)) for arm in arms if arm.is_all_at_once}
-
-    def belongs(arm: Arm, num_steps: int) -> bool:
-        is_lent = arm.is_all_at_once and (arm.settings.objective, num_steps) not in at_once
-        return len(arm.step_names) == num_steps or is_lent
-
-    return {count: [arm for arm in arms if belongs(arm, count)] for count in sorted(counts)}
 
 
 def matrices_of(arm: Arm) -> list[AccuracyMatrix]:
@@ -58,35 +47,53 @@ def mean_matrix(arm: Arm) -> tuple[NDArray[np.float64], str]:
     return mean, f"mean of {len(each)} seeds" if fewest == len(each) else f"mean of {fewest} to {len(each)} seeds"
 
 
-def colour_scale(arms: Sequence[Arm]) -> Normalize:
-    """From the tens below the smallest mean accuracy to those above the largest."""
-    values = np.concatenate([mean_matrix(arm)[0].ravel() for arm in arms])
-    known = values[np.isfinite(values)]
-    low, high = known.min(initial=100), known.max(initial=1)
-    return Normalize(10 * math.floor(min(low, high) / 10), 10 * math.ceil(high / 10))
+def change_since_learned(mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of a matrix with its random row, (1+T, T): points above the diagonal's number, for past steps; nan elsewhere."""
+    num_steps = mean.shape[1]
+    is_past = np.tri(1 + num_steps, num_steps, k=-2, dtype=bool)  # a step's own row is one below the random one
+    return np.where(is_past, mean - np.diagonal(mean[1:]), math.nan)
 
 
-def accuracy_matrix(arm: Arm, scale: Normalize) -> Figure:
-    """The mean accuracy matrix of an arm, which must have one, as a heat map; what isn't known stays blank."""
+def full_change(arms: Sequence[Arm]) -> int:
+    """The points at which a cell has its full colour: the largest change of all, in fives; so small ones stay pale."""
+    changes = np.concatenate([change_since_learned(mean_matrix(arm)[0]).ravel() for arm in arms])
+    largest = float(np.abs(changes[np.isfinite(changes)]).max(initial=0))
+    return 5 * max(1, math.ceil(largest / 5))
+
+
+def accuracy_matrix(arm: Arm, full: int) -> Figure:
+    """The mean accuracy matrix of an arm, which must have one: the measured rows, coloured by the change since learned.
+
+    The colour is that of the change, not of the accuracy: what random weights can read is not an achievement.
+    """
     mean, words = mean_matrix(arm)
     # The arm's name, and of how many seeds it is the mean.
     title = [*textwrap.wrap(short(arm.name, 2 * _TITLE), _TITLE), *([words] if words else [])]
+    last = "all at once" if arm.is_all_at_once else f"after step {len(mean) - 1}"
+    labels = ["random", *(f"after step {number}" for number in range(1, len(mean) - 1)), last]
+    shown = [row for row in range(len(mean)) if np.isfinite(mean[row]).any()]
     # At least as wide as the title needs, in inches.
     width = max(_CELL * len(arm.step_names), 0.075 * max(map(len, title)))
     with drawing():
-        figure = Figure(figsize=(width + 1.2, _CELL * 0.75 * len(mean) + 0.85 + 0.17 * len(title)))
+        figure = Figure(figsize=(width + 1.2, _CELL * 0.85 * len(shown) + 0.85 + 0.17 * len(title)))
         axes = figure.subplots()
-        _heat_map(axes, mean, scale, matplotlib.colormaps["cividis"].resampled(40))
+        _cells(axes, mean[shown], change_since_learned(mean)[shown], full)
+        for place, row in enumerate(shown):
+            if row and not arm.is_all_at_once:  # what was just learned
+                frame: Any = {"fill": False, "edgecolor": INK, "linewidth": 0.7, "alpha": 0.6}
+                axes.add_patch(Rectangle((row - 1.48, place - 0.48), 0.96, 0.96, **frame))
         axes.set_title("\n".join(title), loc="left")
         _name_ticks(axes, arm.step_names, first=0)
-        axes.set_yticks(range(len(mean)), ["random", *(f"after step {number}" for number in range(1, len(mean)))])
+        axes.set_yticks(range(len(shown)), [labels[row] for row in shown])
+        if shown[0] == 0:
+            axes.axhline(0.5, color=INK, linewidth=0.8)  # above: before anything was learned
     return figure
 
 
-def accuracy_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
+def accuracy_over_stream(arms: Sequence[Arm], num_steps: int, size: Size = SMALL) -> Figure:
     """The all-class accuracy after each of T steps, mean and standard deviation over seeds."""
     random = random_accuracy(records_of(arms))[1]
-    return _over_stream(arms, num_steps, lambda matrix: matrix.all_class_total.tolist(), random, "all classes")
+    return _over_stream(arms, num_steps, lambda matrix: matrix.all_class_total.tolist(), random, "all classes", size)
 
 
 def first_step_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
@@ -95,7 +102,7 @@ def first_step_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
     random = random_accuracy(records_of(own))[0][0]
     names = dict.fromkeys(arm.step_names[0] for arm in own)
     on_what = short(next(iter(names))) if len(names) == 1 else "the first step"
-    return _over_stream(own, num_steps, lambda matrix: matrix.per_step[:, 0].tolist(), random, on_what)
+    return _over_stream(own, num_steps, lambda matrix: matrix.per_step[:, 0].tolist(), random, on_what, SMALL)
 
 
 def losses(record: RunRecord) -> Figure | None:
@@ -124,10 +131,15 @@ def losses(record: RunRecord) -> Figure | None:
     return figure
 
 
-def _over_stream(arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random: float, on_what: str) -> Figure:
+def _over_stream(
+    arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random: float, on_what: str, size: Size
+) -> Figure:
+    width, height = size
     with drawing():
-        num_columns = 2 if max(len(arm.name) for arm in arms) <= _HALF_LEGEND else 1
-        figure = Figure(figsize=(5.5, 3.3 + 0.2 * math.ceil((len(arms) + 1) / num_columns)))  # with room for the legend
+        longest = max(len(arm.name) for arm in arms)
+        num_columns = max(1, int(width / SMALL[0] * (2 if longest <= _HALF_LEGEND else 1)))
+        num_lines = math.ceil((len(arms) + 1) / num_columns)
+        figure = Figure(figsize=(width, height + 0.2 * num_lines))  # with room for the legend
         axes = figure.subplots()
         for arm, style in zip(arms, arm_styles(arms), strict=True):
             curves = np.array([curve_of(matrix) for matrix in matrices_of(arm)])  # (S, T)
@@ -142,6 +154,7 @@ def _over_stream(arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random:
         _name_ticks(axes, _step_names(arms, num_steps), first=1)
         axes.set(xlabel="after learning", ylabel=f"accuracy on {on_what} (%)", xlim=(0.7, num_steps + 0.3))
         axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
+        span_at_least(axes, SPAN)
         axes.grid(axis="y")
         if axes.get_legend_handles_labels()[0]:
             figure.legend(loc="outside lower left", ncols=num_columns, handlelength=2.6)
@@ -174,18 +187,23 @@ def _step_names(arms: Sequence[Arm], num_steps: int) -> list[str]:
     return list(names.pop()) if len(names) == 1 else [f"step {number}" for number in range(1, num_steps + 1)]
 
 
-def _heat_map(axes: Axes, values: NDArray[np.float64], scale: Normalize, colours: Colormap) -> None:
-    edges = [np.arange(length + 1) - 0.5 for length in reversed(values.shape)]
-    axes.pcolormesh(*edges, np.ma.masked_invalid(values), norm=scale, cmap=colours, edgecolors="face", linewidth=0.3)
-    axes.invert_yaxis()
-    axes.axhline(0.5, color=INK, linewidth=0.8)  # above: before anything was learned
+def _cells(axes: Axes, values: NDArray[np.float64], changes: NDArray[np.float64], full: int) -> None:
+    """A number per cell; below it, and as its colour, the change. Colours are thin enough for ink on light and dark."""
+    axes.set(xlim=(-0.5, values.shape[1] - 0.5), ylim=(len(values) - 0.5, -0.5))
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for (row, column), value in np.ndenumerate(values):
+        change = changes[row, column]
+        if math.isfinite(change):
+            look: Any = {
+                "color": LOST if change < 0 else GAINED,
+                "alpha": _OPAQUE * min(1.0, float(abs(change)) / full),
+            }
+            axes.add_patch(Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, linewidth=0, **look))
+            axes.text(column, row + 0.26, f"{change:+z.1f}", ha="center", va="center", fontsize=6.5)
         if math.isfinite(value):
-            red, green, blue, _ = colours(scale(value))
-            ink = "#111111" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.5 else "#ffffff"
-            axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=ink, fontsize=8)
+            above = 0.14 if math.isfinite(change) else 0.0
+            axes.text(column, row - above, f"{value:.1f}", ha="center", va="center", fontsize=8)
 
 
 def _name_ticks(axes: Axes, names: Sequence[str], first: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer
+from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer, standard_error
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Measure
 
@@ -33,6 +33,15 @@ def transferred(matrix: AccuracyMatrix) -> float:
     if matrix.per_step.isnan().any() or matrix.random_per_step.isnan().any():
         return math.nan
     return forward_transfer(matrix.per_step, matrix.random_per_step)
+
+
+def error_by_test_set(record: RunRecord) -> float:
+    """Standard error of the accuracy on all classes in points: what another draw of as many test images would change.
+
+    Seeds share their test images, so it does not shrink with the number of seeds.
+    """
+    accuracy, sizes = all_classes(record), record.num_test_images
+    return math.nan if sizes is None or math.isnan(accuracy) else standard_error(accuracy, sum(sizes))
 
 
 def training_seconds(record: RunRecord) -> float:

@@ -1,24 +1,24 @@
-"""Runs as one HTML file that needs nothing else: no network, no scripts, no fonts, and every name escaped."""
+"""Runs as one HTML file that needs nothing else: no network, no fonts, one small script, and every name escaped."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from ccl.atomic_files import write_file
 from ccl.report import figures, measures
-from ccl.report.drawing import to_svg
+from ccl.report.answer import answers, context
+from ccl.report.drawing import LARGE, SMALL, Drawing, Size, drawing_of
 from ccl.report.embedding_maps import embedding_maps
 from ccl.report.interval_plots import dots, forest
-from ccl.report.provenance import facts_by_arm
+from ccl.report.provenance import facts_by_arm, protocol_line, reservations
 from ccl.report.ranking import ranking
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, records_of
-from ccl.report.summary import costs, every_run, make_tables
+from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, of_equal_steps, records_of
+from ccl.report.summary import about_test_set, costs, every_run, make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
 from ccl.report.templates import render
@@ -27,30 +27,28 @@ from ccl.strategies import STRATEGIES, VIEW_VARIANCE
 
 # Sections in their order, and what they are called.
 HEADINGS = {
+    "answer": "Answer",
     "summary": "Summary",
-    "matrices": "Accuracy matrices",
+    "differences": "Differences to Finetuning",
+    "forgetting": "Forgetting and Forward Transfer",
     "accuracy": "Accuracy over the stream",
     "first-step": "The first step over the stream",
-    "against": "Accuracy against what is varied",
-    "forgetting": "Forgetting and Forward Transfer",
-    "differences": "Differences to Finetuning",
+    "matrices": "Accuracy matrices",
     "losses": "Losses",
     "memory": "Images kept",
     "map": "Old and new data",
     "costs": "Time and memory spent",
-    "protocol": "Protocol",
+    "protocol": "Protocol and settings",
 }
 _MOST_IMAGES_OF_ALL = 600  # of all memories together: a page of twenty arms stays below 5 MB
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """A figure in the page, and what is said of it."""
+class Hero:
+    """The answer's picture, for a wide and for a narrow screen."""
 
-    name: str
-    svg: Markup  # empty where there is nothing to draw
-    width: int  # in the page's pixels
-    caption: tuple[str, ...] = ()  # lines
+    large: Drawing
+    small: Drawing
 
 
 def write_outcome(
@@ -81,10 +79,12 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
     tables += [] if published is None else [published]
     maps, seed = _maps(arms)
     facts, of_arms = facts_by_arm(arms)
+    probed = [arm for arm in arms if figures.matrices_of(arm)]
+    axis = varied_number(probed) if probed else None
     content: dict[str, Any] = {
         **dict.fromkeys(HEADINGS, ()),
-        "summary": tables,
-        **_streams(arms),
+        "summary": [replace(tables[0], note=_below_summary(arms)), *tables[1:]],
+        **(_streams(arms, probed, axis) if probed else {}),
         "losses": _drawings((_run_name(arm, arm.records[0]), figures.losses(arm.records[0])) for arm in arms),
         "memory": _memories(arms),
         "map": maps,
@@ -95,7 +95,12 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
         "ccl.report",
         "page.html.j2",
         title=title,
+        answers=answers(arms),
+        context=" ".join(context(arms)),
         headline=_headline(arms),
+        is_sweep=axis is not None,
+        full_change=figures.full_change(probed) if probed else 0,
+        protocol=protocol_line(arms),
         settings_line=_settings_line(records),
         headings=HEADINGS,
         content=content,
@@ -109,38 +114,39 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
     return tables
 
 
-def _streams(arms: Sequence[Arm]) -> dict[str, list[Drawing]]:
-    """What was probed, as drawings by section; {} where nothing was."""
-    probed = [arm for arm in arms if figures.matrices_of(arm)]
-    if not probed:
-        return {}
-    scale = figures.colour_scale(probed)
-    groups = figures.of_equal_steps(probed)
+def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> dict[str, Sequence[Drawing | Hero]]:
+    """What was probed, as drawings by section; the answer's is of what is varied, else of the stream."""
+    groups = of_equal_steps(probed)
     names = {count: "" if len(groups) == 1 else f"T = {count}" for count in groups}
+    full = figures.full_change(probed)
     lost = dots(probed, measures.forgotten, "Forgetting (points, lower is better)")
     gained = dots(probed, measures.transferred, "Forward Transfer (points, higher is better)")
-    axis = varied_number(probed)
     compared = forest(arms) if has_seeds(arms) else None
+
+    def over_stream(size: Size) -> list[Drawing]:
+        return _drawings((names[n], figures.accuracy_over_stream(group, n, size)) for n, group in groups.items())
+
+    def answering(size: Size) -> list[Drawing]:
+        return _drawings([("", accuracy_against(probed, axis, size))]) if axis else over_stream(size)
+
     return {
-        "matrices": _drawings((arm.name, figures.accuracy_matrix(arm, scale)) for arm in probed),
-        "accuracy": _drawings((names[n], figures.accuracy_over_stream(group, n)) for n, group in groups.items()),
-        "first-step": _drawings((names[n], figures.first_step_over_stream(group, n)) for n, group in groups.items()),
-        "against": _drawings([("", accuracy_against(probed, axis))] if axis else []),
-        "forgetting": _drawings(("", figure) for figure in (lost, gained) if figure is not None),
+        "answer": [Hero(*pair) for pair in zip(answering(LARGE), answering(SMALL), strict=True)],
         "differences": _drawings([("", compared)] if compared else []),
+        "forgetting": _drawings(("", figure) for figure in (lost, gained) if figure is not None),
+        "accuracy": over_stream(SMALL) if axis else [],
+        "first-step": _drawings((names[n], figures.first_step_over_stream(group, n)) for n, group in groups.items()),
+        "matrices": _drawings((arm.name, figures.accuracy_matrix(arm, full)) for arm in probed),
     }
+
+
+def _below_summary(arms: Sequence[Arm]) -> str:
+    """What the summary must be read with, without the protocol, which ends the page."""
+    return " ".join([*about_test_set(arms), *reservations(arms)])
 
 
 def _drawings(figures_by_name: Iterable[tuple[str, Figure | None]]) -> list[Drawing]:
     """A section's drawings; numbered, so that equal ones of two arms get different ids."""
-    return [_drawing(name, figure, str(number)) for number, (name, figure) in enumerate(figures_by_name)]
-
-
-def _drawing(name: str, figure: Figure | None, key: str, caption: tuple[str, ...] = ()) -> Drawing:
-    if figure is None:
-        return Drawing(name, Markup(), 0)
-    # Our own drawing; matplotlib has escaped the names in it.
-    return Drawing(name, Markup(to_svg(figure, key)), round(96 * figure.get_figwidth()), caption)
+    return [drawing_of(name, figure, str(number)) for number, (name, figure) in enumerate(figures_by_name)]
 
 
 def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
@@ -169,7 +175,7 @@ def _maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:
         lines = [f"mixing {panel.mixing:.2f}"]
         lines += [f"mean of {about.num} seeds {about.mean:.2f} ± {about.std:.2f}"] if about.num > 1 else []
         lines.append(f"the plane holds {100 * panel.share:.0f} % of the variance")
-        drawings.append(_drawing(panel.name, panel.figure, str(number), tuple(lines)))
+        drawings.append(drawing_of(panel.name, panel.figure, str(number), tuple(lines)))
     return drawings, seed
 
 

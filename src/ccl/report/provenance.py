@@ -8,7 +8,7 @@ from typing import Any
 
 from ccl.loading import dump_settings
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, records_of, varied_settings
+from ccl.report.run_groups import Arm, records_of, seeds_of, varied_settings
 from ccl.report.tables import Table
 
 Facts = dict[str, str]
@@ -48,11 +48,16 @@ def stamp(record: RunRecord) -> Facts:
 
 def protocol_note(arms: Sequence[Arm]) -> str:
     """Below a table: what can't be compared, what is not complete, and the protocol of all its numbers."""
+    return " ".join([*reservations(arms), protocol_line(arms)])
+
+
+def reservations(arms: Sequence[Arm]) -> list[str]:
+    """In sentences: what can't be compared, and what is not complete."""
     records = records_of(arms)
-    stamps = [stamp(record) for record in records]
-    values = {key: list(dict.fromkeys(one[key] for one in stamps if one[key])) for key in stamps[0]}
     sentences = []
-    if different := _different(records, stamps, values):
+    different = data_differences(records)
+    different += [name for name in varied_settings(records) if name not in _AXES and name not in different]
+    if different:
         sentences.append(f"These runs differ in {', '.join(different)}: their numbers can't be compared as they stand.")
     unfinished = [
         f"{arm.name}, seed {record.settings.seed} ({record.status.get('state', 'unknown')})"
@@ -62,20 +67,31 @@ def protocol_note(arms: Sequence[Arm]) -> str:
     ]
     if unfinished:
         sentences.append(f"Not complete: {'; '.join(unfinished)}.")
+    return sentences
+
+
+def protocol_line(arms: Sequence[Arm]) -> str:
+    """The protocol of all numbers of these arms, each fact once."""
+    values = _stamped(records_of(arms))
     if len(orders := values["class order"]) > 4:
         values["class order"] = [f"{len(orders)} orders, by seed and T"]
     protocol = "; ".join(f"{key} {' / '.join(found) or 'unknown'}" for key, found in values.items())
-    return " ".join([*sentences, f"Protocol: {protocol}."])
+    return f"Protocol: {protocol}."
 
 
-def _different(records: Sequence[RunRecord], stamps: Sequence[Facts], values: dict[str, list[str]]) -> list[str]:
-    """Names of facts and settings, beside the axes of a comparison, in which runs differ."""
+def data_differences(records: Sequence[RunRecord]) -> list[str]:
+    """Names of the facts of data and measurement in which runs differ, so that no order of them means anything."""
+    values = _stamped(records)
     different = [key for key in _MUST_AGREE if len(values[key]) > 1]
-    # A seed draws the order of classes: runs of one seed and number of steps must have the same.
-    orders = {(one["seed"], one["steps (T)"], one["class order"]) for one in stamps}
-    if len(orders) > len({order[:2] for order in orders}):
-        different.append("class order")
-    return different + [name for name in varied_settings(records) if name not in _AXES and name not in different]
+    # A seed draws the order of classes: runs of the same seeds and number of steps must have the same.
+    orders = {(seeds_of(record), len(record.step_names), stamp(record)["class order"]) for record in records}
+    return different + ["class order"] * (len(orders) > len({order[:2] for order in orders}))
+
+
+def _stamped(records: Sequence[RunRecord]) -> dict[str, list[str]]:
+    """The values of each field of the stamps, each once."""
+    stamps = [stamp(record) for record in records]
+    return {key: list(dict.fromkeys(one[key] for one in stamps if one[key])) for key in stamps[0]}
 
 
 @dataclass(frozen=True)
@@ -110,7 +126,11 @@ def run_facts(record: RunRecord) -> Facts:
     found |= {f"status: {key.replace('_', ' ')}": _plain(key, value) for key, value in record.status.items()}
     found |= {key.replace("_", " "): _plain(key, value) for key, value in record.protocol.items() if key != "steps"}
     for number, step in enumerate(record.protocol["steps"], 1):
-        about = [f"{_plain(key, value)} {key.removeprefix('num_')}" for key, value in step.items() if key != "name"]
+        about = [
+            f"{_plain(key, value)} {key.removeprefix('num_').replace('_', ' ')}"
+            for key, value in step.items()
+            if key != "name"
+        ]
         found[f"step {number}"] = f"{step['name']}: {', '.join(about)}"
     if probes := _probes(record):
         found["probe protocol"] = "; ".join(probes)

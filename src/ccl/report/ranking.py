@@ -36,26 +36,26 @@ def ranking(arms: Sequence[Arm]) -> Table:
 
 
 def _row(arm: Arm, arms: Sequence[Arm]) -> tuple[Cell, ...]:
-    accuracy = arm.estimate(measures.all_classes)
+    accuracy, time = arm.estimate(measures.all_classes), relative_time(arm, arms)
     return (
         arm.name,
         accuracy,
         None if accuracy is None else interval(accuracy.low, accuracy.high),
-        _time(arm, arms),
+        None if time is None else f"{time:.2f}×",
         _known(_mean(arm, measures.peak_megabytes)),
-        *(_known(_mean(arm, _stored(what))) for what in _STORED),
+        *(_known(_mean(arm, stored(what))) for what in _STORED),
         labels_used(arm.settings),
     )
 
 
-def _time(arm: Arm, arms: Sequence[Arm]) -> str | None:
-    """Mean training time over that of Finetuning."""
+def relative_time(arm: Arm, arms: Sequence[Arm]) -> float | None:
+    """Mean training time over that of Finetuning; None where either is not known."""
     own = [arm] if arm.strategy == "finetuning" else partners(arm, arms, "finetuning")
     seconds = [_mean(one, measures.training_effort) for one in (arm, *own[:1])]
-    return None if len(seconds) < 2 or any(map(math.isnan, seconds)) else f"{seconds[0] / seconds[1]:.2f}×"
+    return None if len(seconds) < 2 or any(map(math.isnan, seconds)) else seconds[0] / seconds[1]
 
 
-def _stored(what: str) -> Measure:
+def stored(what: str) -> Measure:
     """Kilobytes of a kind that a run's learner held when its stream had ended; runs of older versions don't say."""
 
     def measure(record: RunRecord) -> float:

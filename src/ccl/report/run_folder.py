@@ -177,6 +177,12 @@ class RunRecord:
     def step_names(self) -> list[str]:
         return [str(step["name"]) for step in self.protocol["steps"]]
 
+    @property
+    def num_test_images(self) -> list[int] | None:
+        """Of each step, no image in two of them; None for runs of older versions, which do not say."""
+        found = [step.get("num_test_images") for step in self.protocol["steps"]]
+        return None if None in found else [int(number) for number in found]
+
 
 def read_run(folder: Path) -> RunRecord:
     """Read a run folder; raises UserError in one line where it is not one."""

@@ -71,6 +71,18 @@ def has_seeds(arms: Sequence[Arm]) -> bool:
     return any(len(arm.records) > 1 for arm in arms)
 
 
+def of_equal_steps(arms: Sequence[Arm]) -> dict[int, list[Arm]]:
+    """Arms by their number of steps T; an Upper Bound also stands where its objective has none of that T."""
+    counts = {len(arm.step_names) for arm in arms if not arm.is_all_at_once} or {len(arms[0].step_names)}
+    at_once = {(arm.settings.objective, len(arm.step_names)) for arm in arms if arm.is_all_at_once}
+
+    def belongs(arm: Arm, num_steps: int) -> bool:
+        is_lent = arm.is_all_at_once and (arm.settings.objective, num_steps) not in at_once
+        return len(arm.step_names) == num_steps or is_lent
+
+    return {count: [arm for arm in arms if belongs(arm, count)] for count in sorted(counts)}
+
+
 def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
     """Arms in the order of their first run, each named by what sets it apart from the others."""
     if not records:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
+from ccl.evaluation import standard_error
 from ccl.report import measures
 from ccl.report.provenance import protocol_note, stamp
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, Measure, has_seeds, records_of
-from ccl.report.statistics import Difference, Share, gap_share, holm, paired_difference, verdict
+from ccl.report.statistics import Difference, Estimate, Share, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval
 
 RANDOM_TITLE = "Random initialisation"
@@ -30,7 +31,8 @@ COSTS: dict[str, Measure] = {
     "On disk (MB)": measures.folder_megabytes,
 }
 Found = TypeVar("Found")
-_SPARE = ("Training (s)", "Mean of steps (%)", "First step, after it (%)", "Forward Transfer ↑", "Seeds")
+TEST_SET = "± by test set"
+_SPARE = ("Training (s)", TEST_SET, "Mean of steps (%)", "First step, after it (%)", "Forward Transfer ↑", "Seeds")
 BASELINES = ("finetuning", "simple_rehearsal")
 # Each test makes the others weaker: Finetuning against Simple Rehearsal is the reverse of a test that is made.
 _UNTESTED = {("finetuning", "simple_rehearsal"), ("upper_bound", "simple_rehearsal")}
@@ -43,13 +45,41 @@ def make_tables(arms: Sequence[Arm]) -> list[Table]:
 
 
 def summary(arms: Sequence[Arm]) -> Table:
-    """A row for the random initialisation and one per arm; accuracies in percent, differences in percentage points."""
+    """A row for the random initialisation and one per arm; accuracies in percent, differences in percentage points.
+
+    Beside the accuracy on all classes stands its standard error by the test set, where runs say how large that is.
+    """
     seeds = ("Seeds",) if has_seeds(arms) else ()
-    rows: list[tuple[Cell, ...]] = [_random_row(arms)]
+    columns = ["Strategy", *seeds, *MEASURES]
+    rows = [_random_row(arms)]
     for arm in arms:
-        rows.append((arm.name, *(_seeds(arm) for _ in seeds), *map(arm.estimate, MEASURES.values())))
+        rows.append([arm.name, *(_seeds(arm) for _ in seeds), *map(arm.estimate, MEASURES.values())])
+    if num_tested(arms):
+        place = columns.index("All classes (%)") + 1
+        columns.insert(place, TEST_SET)
+        errors = [_random_error(arms), *(_known(arm.estimate(measures.error_by_test_set)) for arm in arms)]
+        for row, error in zip(rows, errors, strict=True):
+            row.insert(place, error)
     title = f"Accuracy of a linear probe after the last step{_spread(arms)}"
-    return Table(title, ("Strategy", *seeds, *MEASURES), tuple(rows), protocol_note(arms), _SPARE)
+    note = " ".join([*about_test_set(arms), protocol_note(arms)])
+    return Table(
+        title, tuple(columns), tuple(map(tuple, rows)), note, tuple(name for name in _SPARE if name in columns)
+    )
+
+
+def num_tested(arms: Sequence[Arm]) -> list[int]:
+    """How many test images the accuracy on all classes was measured on, each number once; of older runs none."""
+    return sorted({sum(sizes) for record in records_of(arms) if (sizes := record.num_test_images)})
+
+
+def about_test_set(arms: Sequence[Arm]) -> list[str]:
+    """A sentence on how large the test set is, where runs say so."""
+    num = " or ".join(f"{size:,}" for size in num_tested(arms))
+    sentence = (
+        f"All classes: on {num} test images; {TEST_SET}: the standard error in points, what another draw of as many "
+        "would change, which neither seeds nor their intervals contain."
+    )
+    return [sentence] if num else []
 
 
 def costs(arms: Sequence[Arm]) -> Table:
@@ -92,13 +122,18 @@ def comparisons(arms: Sequence[Arm]) -> list[Comparison]:
         for baseline in partners(arm, arms, strategy)
         if (arm.strategy, strategy) not in _UNTESTED
     ]
-    paired = [(pair, _over_equal_seeds(paired_difference, pair)) for pair in pairs]
+    paired = [(pair, difference_of(*pair)) for pair in pairs]
     found = [(pair, difference) for pair, difference in paired if difference is not None]
     corrected = holm([difference.p_value for _, difference in found])
     return [
         Comparison(arm, baseline, difference, p_value, _share(arm, baseline, arms))
         for ((arm, baseline), difference), p_value in zip(found, corrected, strict=True)
     ]
+
+
+def difference_of(arm: Arm, other: Arm) -> Difference | None:
+    """On all classes, over the seeds that both have; None where they share none."""
+    return _over_equal_seeds(paired_difference, (arm, other))
 
 
 def differences(arms: Sequence[Arm]) -> Table:
@@ -162,13 +197,24 @@ def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float, i
     return per_step, total, len(measured)
 
 
-def _random_row(arms: Sequence[Arm]) -> tuple[Cell, ...]:
+def _random_row(arms: Sequence[Arm]) -> list[Cell]:
     per_step, total, num_measured = random_accuracy(records_of(arms))
     name = RANDOM_TITLE + (f" (mean of {num_measured})" if num_measured > 1 else "")
     # It never learns, so its accuracy on the first step's data is the same at any time.
     numbers = (total, fmean(per_step), per_step[0], per_step[0])
     known = [None if math.isnan(number) else number for number in numbers]
-    return (name, *([None] if has_seeds(arms) else []), *known, None, None, None)
+    return [name, *([None] if has_seeds(arms) else []), *known, None, None, None]
+
+
+def _random_error(arms: Sequence[Arm]) -> float | None:
+    """Of the random initialisation on the test images of the runs that it is taken from."""
+    records = records_of(arms)
+    total, sizes = random_accuracy(records)[1], records[0].num_test_images
+    return None if sizes is None or math.isnan(total) else standard_error(total, sum(sizes))
+
+
+def _known(about: Estimate | None) -> float | None:
+    return None if about is None else about.mean
 
 
 def _seeds(arm: Arm) -> str:

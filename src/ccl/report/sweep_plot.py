@@ -9,7 +9,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 
 from ccl.catalogue import title_of
 from ccl.report import measures
-from ccl.report.drawing import arm_styles, drawing
+from ccl.report.drawing import SMALL, SPAN, Size, arm_styles, drawing, span_at_least
 from ccl.report.run_groups import Arm, flat, records_of, varied_settings
 from ccl.report.statistics import Estimate
 from ccl.strategies import matters, strategy_title
@@ -27,7 +27,7 @@ def varied_number(arms: Sequence[Arm]) -> str | None:
     return names[0] if len({value for value in values if value is not None}) >= _FEWEST else None
 
 
-def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
+def accuracy_against(arms: Sequence[Arm], name: str, size: Size = SMALL) -> Figure:
     """A line per strategy and objective, with 95 % intervals; arms that don't depend on the number as levels."""
     curves: dict[tuple[str, str], list[tuple[float, Estimate]]] = {}
     firsts: dict[tuple[str, str], Arm] = {}
@@ -39,7 +39,7 @@ def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
             firsts.setdefault(key, arm)
     has_objectives = len({objective for _, objective in curves}) > 1
     with drawing():
-        figure = Figure(figsize=(6.4, 3.4))
+        figure = Figure(figsize=size)
         axes = figure.subplots()
         for ((strategy, objective), points), look in zip(curves.items(), arm_styles([*firsts.values()]), strict=True):
             label = strategy_title(strategy) + (f", {title_of(objective)}" if has_objectives else "")
@@ -58,6 +58,7 @@ def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
             axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set(xlabel=_TITLES.get(name, name), ylabel="all classes (%)")
+        span_at_least(axes, SPAN)
         axes.grid(axis="y")
         figure.legend(loc="outside lower center", ncols=2)
     return figure

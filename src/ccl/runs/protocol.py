@@ -51,10 +51,7 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
         "num_classes": len(stream.dataset.class_names),
         "stream": settings.stream_kind,
         "class_order": hashlib.sha256(order.encode()).hexdigest()[:16],
-        "steps": [
-            {"name": step.name, "num_classes": len(step.classes), "num_images": len(step.indices)}
-            for step in stream.steps
-        ],
+        "steps": _steps(stream),
         "all_at_once": settings.method.all_at_once,
         "backbone": settings.encoder.backbone,
         "stem": settings.encoder.stem,
@@ -72,6 +69,16 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
         "threads": torch.get_num_threads(),
         "world_size": ranks.size(),
     }
+
+
+def _steps(stream: Stream) -> list[dict[str, Any]]:
+    """What each step brings, and on how many images it is tested, where it is."""
+    found: list[dict[str, Any]] = [
+        {"name": step.name, "num_classes": len(step.classes), "num_images": len(step.indices)} for step in stream.steps
+    ]
+    for about, part in zip(found, stream.probe_parts, strict=False):
+        about["num_test_images"] = len(part.test)
+    return found
 
 
 def code_hash() -> str:

@@ -89,7 +89,7 @@ def answers() -> list[Answer]:
 def test_the_page_escapes_names_and_needs_nothing_else(tmp_path: Path) -> None:
     write_sheet(tmp_path / "s.html", answers(), f"Most like {HOSTILE}")
     page = (tmp_path / "s.html").read_text(encoding="utf-8")
-    assert "<script" not in page
+    assert page.count("<script") == 1  # the page's own
     assert html.escape("<script>alert(1)</script>") in page
     assert page.count("0.988") == 2
     assert page.count("not found") == 2  # the file that is gone, and the one that is no image
@@ -101,6 +101,19 @@ def test_the_page_escapes_names_and_needs_nothing_else(tmp_path: Path) -> None:
     assert [picture.size for picture in pictures] == [(20, 20), (20, 20), (144, 144), (20, 20)]
     assert pictures[0].convert("RGB").getpixel((3, 3)) == (0, 128, 0)
     assert list(tmp_path.iterdir()) == [tmp_path / "s.html"]
+
+
+def test_a_picture_has_its_file_name_below_and_its_path_when_asked(tmp_path: Path) -> None:
+    path = "/a/folder/with/a/very/long/name/of/many/parts/red.png"
+    hits = ((SheetImage(path, png("red")), 0.9), (SheetImage("plain.png", png("red")), 0.8))
+    write_sheet(tmp_path / "s.html", [Answer(SheetImage(path, png("red")), hits)], "x")
+    page = (tmp_path / "s.html").read_text(encoding="utf-8")
+    assert re.findall('<span class="name" title="([^"]*)">([^<]*)</span>', page) == [
+        (path, "red.png"),
+        (path, "red.png"),
+        ("plain.png", "plain.png"),
+    ]
+    assert page.count("/a/folder") == 4  # in titles and alternatives only
 
 
 def test_the_picture_shows_query_and_hits_side_by_side(tmp_path: Path) -> None:

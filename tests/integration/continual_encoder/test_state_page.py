@@ -9,8 +9,9 @@ from browsing import LAPTOP, PHONE, browse, measured, needs_chromium
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.encoder_folder import EncoderFolder
-from ccl.continual_encoder.page import write_state_page
+from ccl.continual_encoder.encoder_folder import EncoderFolder, Ledger
+from ccl.continual_encoder.page import curve_over_drops, write_state_page
+from ccl.continual_encoder.tables import ACCURACY, MEASURES, history
 
 QUIET: dict[str, Any] = {"progress": False}
 
@@ -29,13 +30,55 @@ def page(tmp_path: Path, deliver: Deliver) -> Path:
 
 def test_the_page_tells_the_history_and_escapes_names(page: Path) -> None:
     text = page.read_text()
-    assert "<script>" not in text
+    assert text.count("<script") == 1  # the page's own
     assert "&lt;script&gt;alert(1)" in text
-    assert re.findall(r'<section id="([^"]*)"', text) == ["history", "health", "memory", "events", "settings"]
+    assert re.findall(r'<section id="([^"]*)"', text) == ["health", "history", "memory", "events", "settings"]
+    assert text.index('class="verdict"') < text.index("<svg") < text.index("<table")
     assert "week-3: agreement of remembered images with their groups" in text
     assert "from version 1 to version 2" in text
     assert text.count("<summary>") == 3  # the images of two drops, and the settings
     assert not re.search(r'(src|href)="(?!data:|#)', text)
+
+
+def step(number: int, agreement: float, accuracy: float | None = None) -> dict[str, Any]:
+    """A drop as a version remembers it."""
+    labelled = {"linear": accuracy, "linear_before": 34.0, "knn": 30.0, "num_test": 400}
+    return {
+        "name": f"week-{number}",
+        "version": number,
+        "date": "2026-11-17 18:27",
+        "num_images": 12000,
+        "num_known": 0,
+        "num_repeated": 0,
+        "num_remembered": 2000,
+        "seconds": 641.0,
+        "health": {"group_agreement": [agreement, agreement], "uniformity": [-1.0, -2.0]},
+        "accuracy": None if accuracy is None else labelled,
+    }
+
+
+def test_two_points_do_not_climb_over_the_whole_height() -> None:
+    steps = [step(1, 34.0), step(2, 36.0)]
+    axes = curve_over_drops(steps, "group_agreement").axes[0]
+    assert axes.get_ylim() == pytest.approx((0, 115))  # 34 to 36 % is a fiftieth of it
+    assert [text.get_text() for text in axes.texts] == ["34.0", "36.0"]
+    low, high = curve_over_drops(steps, "uniformity").axes[0].get_ylim()
+    assert (low, high) == pytest.approx((-2.3, 0.2))  # what is below zero has its zero above
+    many = curve_over_drops([step(number, 30.0 + number) for number in range(1, 21)], "group_agreement").axes[0]
+    assert [text.get_text() for text in many.texts] == ["31.0", "50.0"]  # the first and the last
+
+
+def test_an_accuracy_stands_with_its_standard_error_and_not_under_health() -> None:
+    """36 % of 400 images: √(36 · 64 / 400) = 2.4."""
+    steps = [step(1, 34.0, 34.0), step(2, 36.0, 36.0)]
+    axes = curve_over_drops(steps, ACCURACY).axes[0]
+    (bars,) = axes.containers[0].lines[2]
+    assert bars.get_segments()[1][:, 1] == pytest.approx([33.6, 38.4])
+    table = history(steps, Ledger(current=2, latest=2), [1, 2])
+    row = dict(zip(table.columns, table.rows[1], strict=True))
+    assert (row["version"], row[ACCURACY], row["training"]) == ("2, current", "34.0 → 36.0 ± 2.4", "641 s")
+    assert ACCURACY not in MEASURES  # which are drawn under "measured without labels"
+    assert ACCURACY not in history([step(1, 34.0)], Ledger(current=1, latest=1), [1]).columns
 
 
 def test_a_state_that_has_learned_nothing_has_no_page(tmp_path: Path) -> None:
@@ -50,5 +93,9 @@ def test_in_a_browser_it_is_silent_and_fits_on_a_phone(page: Path, tmp_path: Pat
     phone = measured(page, tmp_path / "profile", width=PHONE)
     assert phone["content"] <= PHONE
     assert all(complete and width == 16 for complete, width in phone["images"])
-    assert len(phone["drawings"]) == 1
-    assert measured(page, tmp_path / "profile", width=LAPTOP)["content"] <= LAPTOP
+    assert len(phone["drawings"]) == page.read_text().count("<svg") > 4
+    assert max(width for width, _ in phone["drawings"]) <= PHONE
+    assert phone["tables"] == [0, 0]
+    laptop = measured(page, tmp_path / "profile", width=LAPTOP)
+    assert laptop["content"] <= LAPTOP
+    assert laptop["tables"][0] == 0  # the last column of the history is whole

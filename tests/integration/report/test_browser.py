@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import LAPTOP, PHONE, browse, measured, needs_chromium
+from browsing import LAPTOP, PHONE, browse, evaluated, measured, needs_chromium
 from PIL import Image
 
 from ccl.report import RunRecord
@@ -33,8 +33,9 @@ def page(comparison: list[RunRecord], record_of: Callable[..., RunRecord], tmp_p
 def test_the_console_stays_silent_and_all_sections_are_there(page: Path, tmp_path: Path) -> None:
     dom, console = browse(page, tmp_path / "profile")
     assert console == []
-    # One number of steps and another make no axis: three would.
-    assert re.findall('<section id="([^"]*)"', dom) == [name for name in HEADINGS if name != "against"]
+    # Three numbers of steps would make an axis, and the stream would be a section below the answer; two do not.
+    assert re.findall('<section id="([^"]*)"', dom) == [name for name in HEADINGS if name != "accuracy"]
+    assert dom.count('class="sortable"') > 3  # the page's own script has run
     # The ear works, and the page's policy holds: a script and a picture from elsewhere are refused, and that is heard.
     page.write_text(page.read_text().replace("</body>", "<script>0</script><img src=https://example.org/x></body>"))
     refused = browse(page, tmp_path / "profile")[1]
@@ -45,10 +46,64 @@ def test_everything_is_drawn_and_fits_on_a_phone(page: Path, tmp_path: Path) -> 
     phone = measured(page, tmp_path / "profile", width=PHONE)
     assert phone["content"] <= PHONE
     assert phone["images"] == [[True, 96], [True, 16]]
-    assert len(phone["drawings"]) == page.read_text().count("<svg") > 15
+    num_answers = 2  # a picture for each number of steps: one for wide, one for narrow screens
+    assert len(phone["drawings"]) == page.read_text().count("<svg") - num_answers > 15
     assert min(min(sides) for sides in phone["drawings"]) > 50
+    assert phone["drawings"][0][0] <= PHONE  # the answer's picture is seen whole
+    assert phone["tables"] == [0] * page.read_text().count("<table")  # nothing is off the screen
     dark = measured(page, tmp_path / "profile", "--blink-settings=preferredColorScheme=0", width=LAPTOP)
     assert dark["content"] <= LAPTOP
+    assert dark["drawings"][0][0] > 0.85 * LAPTOP
+    assert len(dark["drawings"]) == len(phone["drawings"])
     # Paper and ink change places, in the drawings too.
     assert (phone["paper"], phone["ink"]) == ("rgb(253, 253, 252)", "rgb(29, 33, 38)")
     assert (dark["paper"], dark["ink"]) == ("rgb(21, 24, 28)", "rgb(228, 231, 234)")
+
+
+SORTED = """
+  const table = document.querySelector("#summary table");
+  const [name, seeds, accuracy] = table.tHead.rows[0].cells;
+  const column = place => [...table.tBodies[0].rows].map(row => row.cells[place].textContent);
+  const found = [column(2)];
+  for (const heading of [accuracy, accuracy, name]) {
+    heading.querySelector("button").click();
+    found.push(column(heading.cellIndex), heading.ariaSort);
+  }
+  return found;
+"""
+
+
+def test_a_click_sorts_a_table_and_missing_numbers_stay_last(
+    record_of: Callable[..., RunRecord], tmp_path: Path
+) -> None:
+    values = {"finetuning": (8, 8), "ccl": (20, 24), "simple_rehearsal": (100, 90), "upper_bound": None}
+    runs = [
+        record_of(strategy, found and [[20], [found[seed]]], f"seed={seed}", names=["a"])
+        for strategy, found in values.items()
+        for seed in (0, 1)
+    ]
+    write_page(runs, tmp_path / "report.html", "Sorted")
+    before, down, *others = evaluated(tmp_path / "report.html", tmp_path / "profile", SORTED, width=LAPTOP)
+    # As numbers: as text, 11.0 would stand below 4.0.
+    assert before == ["10.0", "4.0 ± 0.0", "11.0 ± 1.4", "47.5 ± 3.5", "–"]
+    assert (down, others[0]) == (["47.5 ± 3.5", "11.0 ± 1.4", "10.0", "4.0 ± 0.0", "–"], "descending")
+    assert others[1:3] == [["4.0 ± 0.0", "10.0", "11.0 ± 1.4", "47.5 ± 3.5", "–"], "ascending"]
+    names = ["CCL", "Finetuning", "Random initialisation", "Simple Rehearsal", "Upper Bound"]
+    assert others[3:] == [names, "ascending"]
+
+
+OPENED = """
+  const figure = document.getElementById("first-step-1");
+  const box = figure.getBoundingClientRect();
+  const drawing = figure.querySelector("svg").getBoundingClientRect();
+  dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+  return [box.width / innerWidth, box.height / innerHeight, drawing.width, figure.getBoundingClientRect().width];
+"""
+
+
+def test_a_picture_opens_over_the_whole_window_and_escape_closes_it(page: Path, tmp_path: Path) -> None:
+    wide, high, drawing, closed = evaluated(page, tmp_path / "profile", OPENED, fragment="#first-step-1")
+    assert (wide, high) == (1, 1)
+    assert drawing > 900 > 600 > closed
+    link = re.search('<a class="zoom" href="#first-step-1"', page.read_text())
+    assert link is not None

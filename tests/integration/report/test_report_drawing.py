@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ccl.report import RunRecord, measures
 from ccl.report.drawing import short, to_svg
 from ccl.report.embedding_maps import draw
-from ccl.report.figures import accuracy_matrix, accuracy_over_stream, colour_scale, first_step_over_stream, losses
+from ccl.report.figures import accuracy_matrix, accuracy_over_stream, first_step_over_stream, losses
 from ccl.report.interval_plots import dots, forest
 from ccl.report.run_groups import Arm, make_arms
 
@@ -32,7 +32,7 @@ def arms(record_of: Make) -> list[Arm]:
 
 
 def matrix_of(arm: Arm) -> Figure:
-    return accuracy_matrix(arm, colour_scale([arm]))
+    return accuracy_matrix(arm, 20)
 
 
 def all_figures(arms: Sequence[Arm]) -> list[Figure]:

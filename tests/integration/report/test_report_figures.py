@@ -4,22 +4,24 @@ import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 
-import matplotlib
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 from ccl.report import RunRecord
 from ccl.report.drawing import STYLES, arm_styles, to_svg
 from ccl.report.figures import (
     accuracy_matrix,
     accuracy_over_stream,
-    colour_scale,
     first_step_over_stream,
+    full_change,
     losses,
-    of_equal_steps,
 )
-from ccl.report.run_groups import Arm, make_arms
+from ccl.report.run_groups import Arm, make_arms, of_equal_steps
 
 Make = Callable[..., RunRecord]
 
@@ -35,7 +37,16 @@ def lines_of(figure: Figure) -> dict[str, list[float]]:
 
 
 def matrix_of(arm: Arm) -> Figure:
-    return accuracy_matrix(arm, colour_scale([arm]))
+    return accuracy_matrix(arm, full_change([arm]))
+
+
+def accuracies_in(figure: Figure) -> list[str]:
+    """The numbers in a matrix's cells, row by row, without the changes, which are signed."""
+    return [text.get_text() for text in sorted_texts(figure) if text.get_text()[0] not in "+-"]
+
+
+def sorted_texts(figure: Figure) -> list[Text]:
+    return sorted(figure.axes[0].texts, key=lambda text: (round(text.get_position()[1]), text.get_position()[0]))
 
 
 @pytest.fixture
@@ -43,22 +54,53 @@ def arms(record_of: Make) -> list[Arm]:
     return make_arms([record_of("finetuning", FORGETS), record_of("upper_bound", AT_ONCE)])
 
 
-def test_matrices_print_each_number_once_with_readable_contrast(arms: list[Arm]) -> None:
-    shared = colour_scale(arms)
-    one, other = (accuracy_matrix(arm, shared).axes[0] for arm in arms)
-    assert [text.get_text() for text in one.texts] == [f"{value:.1f}" for row in FORGETS for value in row]
-    assert [text.get_text() for text in other.texts] == ["30.0", "32.0", "34.0", "90.0", "92.0", "94.0"]
-    assert {text.get_position()[1] for text in other.texts} == {0, 3}  # rows of the random and the last encoder
-    assert [label.get_text() for label in one.get_yticklabels()] == ["random", *(f"after step {i}" for i in (1, 2, 3))]
-    assert [label.get_text() for label in one.get_xticklabels()] == ["digits", "capitals", "greek"]
-    assert [axes.get_title(loc="left") for axes in (one, other)] == ["Finetuning", "Upper Bound"]  # one seed: no mean
-    assert one.get_ylim()[0] > one.get_ylim()[1]  # the random row stands on top
-    scale = one.collections[0].norm
-    assert scale is other.collections[0].norm
-    assert (scale.vmin, scale.vmax) == (30, 100)
-    for text in (*one.texts, *other.texts):
-        ground = matplotlib.colormaps["cividis"].resampled(40)(scale(float(text.get_text())))
-        assert contrast(ground, matplotlib.colors.to_rgba(text.get_color())) > 3.5
+def test_matrices_print_each_number_once_and_only_measured_rows(arms: list[Arm]) -> None:
+    one, other = (accuracy_matrix(arm, 20) for arm in arms)
+    assert accuracies_in(one) == [f"{value:.1f}" for row in FORGETS for value in row]
+    assert accuracies_in(other) == ["30.0", "32.0", "34.0", "90.0", "92.0", "94.0"]
+    names = [[label.get_text() for label in figure.axes[0].get_yticklabels()] for figure in (one, other)]
+    assert names == [["random", *(f"after step {i}" for i in (1, 2, 3))], ["random", "all at once"]]
+    assert [label.get_text() for label in one.axes[0].get_xticklabels()] == ["digits", "capitals", "greek"]
+    titles = [figure.axes[0].get_title(loc="left") for figure in (one, other)]
+    assert titles == ["Finetuning", "Upper Bound"]  # one seed: no mean
+    assert one.axes[0].get_ylim()[0] > one.axes[0].get_ylim()[1]  # the random row stands on top
+
+
+def test_a_cells_colour_is_the_change_since_its_step_was_learned(arms: list[Arm]) -> None:
+    """Digits: 80 when learned, then 70 and 60; capitals: 84, then 72. What random weights reach has no colour."""
+    assert full_change(arms) == 20
+    axes = accuracy_matrix(arms[0], 20).axes[0]
+    changes = [text for text in sorted_texts(axes.figure) if text.get_text()[0] in "+-"]
+    assert [text.get_text() for text in changes] == ["-10.0", "-20.0", "-12.0"]
+    filled = {(round(p.get_x() + 0.48), round(p.get_y() + 0.48)): p for p in rectangles(axes) if p.get_fill()}
+    assert {place: patch.get_alpha() for place, patch in filled.items()} == {
+        (0, 2): pytest.approx(0.3),
+        (0, 3): pytest.approx(0.6),
+        (1, 3): pytest.approx(0.36),
+    }
+    framed = [(round(p.get_x() + 0.48), round(p.get_y() + 0.48)) for p in rectangles(axes) if not p.get_fill()]
+    assert framed == [(0, 1), (1, 2), (2, 3)]
+    assert not rectangles(accuracy_matrix(arms[1], 20).axes[0])  # learned at once: nothing is past
+
+
+def test_what_rose_is_blue_and_small_changes_stay_pale(record_of: Make) -> None:
+    rows = [[97, 30], [97, 40], [98, 50]]  # 97 % from random weights, and a point more at the end
+    (arm,) = make_arms([record_of("ccl", rows, names=("digits", "greek"))])
+    assert full_change([arm]) == 5
+    (patch,) = [patch for patch in rectangles(accuracy_matrix(arm, 5).axes[0]) if patch.get_fill()]
+    assert patch.get_facecolor()[:3] == to_rgb("#0080c6")
+    assert patch.get_alpha() == pytest.approx(0.6 / 5)
+
+
+@pytest.mark.parametrize(("paper", "ink"), [("#fdfdfc", "#1d2126"), ("#15181c", "#e4e7ea")])
+@pytest.mark.parametrize("colour", ["#d55e00", "#0080c6"])
+def test_ink_is_readable_on_the_fullest_colour_of_light_and_dark_pages(colour: str, paper: str, ink: str) -> None:
+    ground = [0.6 * one + 0.4 * other for one, other in zip(to_rgb(colour), to_rgb(paper), strict=True)]
+    assert contrast(ground, to_rgb(ink)) > 4.5
+
+
+def rectangles(axes: Axes) -> list[Rectangle]:
+    return [patch for patch in axes.patches if isinstance(patch, Rectangle)]
 
 
 def contrast(*colours: Sequence[float]) -> float:
@@ -70,26 +112,23 @@ def contrast(*colours: Sequence[float]) -> float:
 
 def test_a_matrix_is_the_mean_over_the_seeds_that_have_a_number(record_of: Make) -> None:
     whole = [record_of("ccl", FORGETS), record_of("ccl", OTHER, "seed=1")]
-    axes = matrix_of(make_arms(whole)[0]).axes[0]
+    figure = matrix_of(make_arms(whole)[0])
     means = [(a + b) / 2 for one, two in zip(FORGETS, OTHER, strict=True) for a, b in zip(one, two, strict=True)]
-    assert [text.get_text() for text in axes.texts] == [f"{value:.1f}" for value in means]
-    assert axes.get_title(loc="left") == "CCL\nmean of 2 seeds"
+    assert accuracies_in(figure) == [f"{value:.1f}" for value in means]
+    assert figure.axes[0].get_title(loc="left") == "CCL\nmean of 2 seeds"
 
     stopped = record_of("ccl", [[40, 42, 44], [90, 60, 61], None, None], "seed=2", state="stopped")
-    axes = matrix_of(make_arms([*whole, stopped])[0]).axes[0]
-    shown = [float(text.get_text()) for text in axes.texts]
+    figure = matrix_of(make_arms([*whole, stopped])[0])
+    shown = [float(text) for text in accuracies_in(figure)]
     assert shown[3] == pytest.approx((80 + 84 + 90) / 3, abs=0.05)
     assert shown[-1] == 93.0  # of the two that came so far
-    assert axes.get_title(loc="left") == "CCL\nmean of 2 to 3 seeds"
+    assert figure.axes[0].get_title(loc="left") == "CCL\nmean of 2 to 3 seeds"
 
 
-def test_arms_share_one_colour_scale_in_figures_of_their_own(record_of: Make) -> None:
+def test_arms_share_one_scale_in_figures_of_their_own(record_of: Make) -> None:
     arms = make_arms([record_of("ccl", FORGETS), record_of("ccl", [[11], [55]], names=["a"])])
-    scale = colour_scale(arms)
-    assert (scale.vmin, scale.vmax) == (10, 90)
-    figures = [accuracy_matrix(arm, scale) for arm in arms]
-    assert [figure.axes[0].collections[0].norm for figure in figures] == [scale, scale]
-    assert [len(figure.axes[0].texts) for figure in figures] == [12, 2]  # each of its own number of steps
+    assert full_change(arms) == 20
+    assert [len(accuracies_in(accuracy_matrix(arm, 20))) for arm in arms] == [12, 2]  # each of its own number of steps
 
 
 def test_a_long_name_stands_above_its_matrix_in_lines(record_of: Make) -> None:
@@ -115,6 +154,16 @@ def test_curves_are_the_columns_they_name(arms: list[Arm]) -> None:
     figure = accuracy_over_stream(arms, 3)
     assert all(line.is_dashed() for line in figure.axes[0].get_lines()[1:])
     assert not figure.axes[0].collections  # one seed has no spread: no band
+
+
+def test_an_axis_shows_ten_points_at_least(record_of: Make) -> None:
+    """A point more is not a climb over the whole height."""
+    rows = [[40.0], [41.0]]
+    low, high = accuracy_over_stream(make_arms([record_of("ccl", rows, names=["a"])]), 1).axes[0].get_ylim()
+    assert high - low == pytest.approx(10)
+    assert low < 20 < 20.5 < high  # all classes: half of each
+    low, high = first_step_over_stream(make_arms([record_of("ccl", FORGETS)]), 3).axes[0].get_ylim()
+    assert high - low == pytest.approx(1.1 * 50)  # wide enough of itself: from 30 to 80
 
 
 def test_bands_are_one_standard_deviation_over_seeds(record_of: Make) -> None:

@@ -43,6 +43,21 @@ def test_every_cell_is_the_number_computed_by_hand(record_of: Make) -> None:
     ]
 
 
+def with_test_images(*sizes: int) -> dict[str, object]:
+    """A protocol that says how many test images each step has."""
+    names = ("digits", "capitals", "greek")
+    return {"steps": [{"name": name, "num_test_images": size} for name, size in zip(names, sizes, strict=True)]}
+
+
+def test_the_standard_error_by_the_test_set_stands_beside_the_accuracy(record_of: Make) -> None:
+    """37 % of 100 images: √(37 · 63 / 100) = 4.83; 16 % before training: √(16 · 84 / 100) = 3.67."""
+    runs = [record_of("finetuning", FORGETS, f"seed={seed}", **with_test_images(50, 30, 20)) for seed in (0, 1)]
+    table = summary([*runs, record_of("ccl", FORGETS)])
+    assert table.columns[2:4] == ("All classes (%)", "± by test set")
+    assert [row[3] for row in cells(table)] == ["3.7", "4.8", "–"]  # not smaller with two seeds; older runs don't say
+    assert "All classes: on 100 test images; ± by test set: the standard error" in table.note
+
+
 def test_an_unfinished_run_has_gaps_where_the_end_is_not_known(record_of: Make) -> None:
     table = summary([record_of("ccl", [*FORGETS[:3], None], state="stopped"), record_of("finetuning", None)])
     assert cells(table)[1:] == [
@@ -238,7 +253,7 @@ def test_runs_of_one_seed_and_several_orders_are_averaged_and_paired(record_of: 
     ]
     arms = make_arms(records)
     assert [(arm.name, len(arm.records)) for arm in arms] == [("Finetuning", 3), ("CCL", 3)]
-    assert summary(records).rows[1][1] == "0 (order 0), 0 (order 1), 0 (order 2)"
+    assert summary_of_arms(arms).rows[1][1] == "0 (order 0), 0 (order 1), 0 (order 2)"
     (row,) = differences(arms).rows
     assert (row[2], row[3]) == ("3", "+2.0")  # on all classes half of it
 

@@ -71,6 +71,9 @@ def test_points_are_the_means_with_their_intervals(sweep: list[RunRecord]) -> No
 
 def test_the_page_shows_the_axis_where_there_is_one(sweep: list[RunRecord], tmp_path: Path) -> None:
     write_page(sweep, tmp_path / "sweep.html", "queue sizes")
-    assert '<section id="against">' in (tmp_path / "sweep.html").read_text(encoding="utf-8")
+    page = (tmp_path / "sweep.html").read_text(encoding="utf-8")
+    answer = page[page.index('<section id="answer">') : page.index('<section id="summary">')]
+    assert ">extra_sample_queue.size</text>" in answer  # it is the answer's picture, and the stream has a section
+    assert '<section id="accuracy">' in page
     write_page(sweep[:4], tmp_path / "two.html", "one size")
-    assert '<section id="against">' not in (tmp_path / "two.html").read_text(encoding="utf-8")
+    assert '<section id="accuracy">' not in (tmp_path / "two.html").read_text(encoding="utf-8")

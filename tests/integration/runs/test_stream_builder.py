@@ -167,6 +167,7 @@ def test_a_whole_run(kind: str, tmp_path: Path) -> None:
     assert not torch.isnan(record.accuracy.per_step).any()
     assert record.protocol["stream"] == kind
     assert [step["num_images"] for step in record.protocol["steps"]] == SIZES[kind]
+    assert record.num_test_images == [len(part.test) for part in build(*KINDS[kind]).probe_parts]
     assert [row["num_new"] for row in record.rows if row["kind"] == "step"] == SIZES[kind]
     assert stamp(record)["stream"] == kind
     write_page([record], tmp_path / "page.html", kind)
