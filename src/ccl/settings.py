@@ -6,21 +6,32 @@ Settings stop at the edge: builders read them and pass plain keyword arguments; 
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
 from ccl.byte_sizes import num_bytes
-from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, OLD_IMAGES, RETENTION, SELECTIONS, WEIGHT_RULES
+from ccl.catalogue import (
+    BACKBONES,
+    COMPOSITIONS,
+    OBJECTIVES,
+    OLD_IMAGES,
+    RETENTION,
+    SELECTIONS,
+    WEIGHT_RULES,
+    foreign_kind,
+)
 from ccl.errors import RefusedError, did_you_mean
 from ccl.strategies import STRATEGIES, Strategy, refusal
 
+PRETRAINED: Final = "pretrained"  # encoder.weights: those that the maker of the backbone offers
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Weight = Annotated[float, Field(ge=0.0)]
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
 Classes = Count | str | list[str]
+Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
 class Section(BaseModel):
@@ -74,13 +85,23 @@ class ViewSettings(Section):
     jitter_probability: Share | None = None  # how often brightness, contrast, saturation and hue change
     hue: Annotated[float, Field(ge=0.0, le=0.5)] | None = None  # how far the hue may turn; 0.5: half a circle
     blur_probability: Share | None = None  # how often it is blurred
+    # Of values in 0 … 1, for red, green and blue; None: as the network or its weights say, else the recipe's
+    mean: Channels | None = None
+    std: Annotated[list[Positive], Field(min_length=3, max_length=3)] | None = None
     solarise_probability: Share | None = None  # of both views
 
 
 class EncoderSettings(Section):
     """What reads it."""
 
-    backbone: str = "resnet18"  # what turns an image into features: a row of `ccl.encoders.BACKBONES`
+    # Ours, "timm:NAME", "torchvision:NAME", or a class of your own, "package.module:Name" (docs/adapting.md)
+    backbone: str = "resnet18"  # what turns an image into features
+    options: dict[str, Any] = {}  # arguments for the maker of a backbone that is not ours
+    # What it starts from: a .safetensors or .pt file, a folder with config.json and model.safetensors, or "pretrained",
+    # which has timm or torchvision fetch theirs; None: from nothing
+    weights: str | None = None
+    freeze_stages: CountOrZero = 0  # the stem and so on stay as they are
+    freeze_batch_norm: bool = False  # of the backbone: weights and statistics stay as they are
     stem: Literal["cifar", "imagenet"] = "cifar"  # cifar: 3×3, stride 1; imagenet: 7×7, stride 2, max-pool
     width: Count | None = None  # None: the published one
     # mlp: no batch norm; mlp_bn: in hidden layers; simsiam: on the output too; linear: one layer, whatever head_layers
@@ -96,7 +117,24 @@ class EncoderSettings(Section):
     @field_validator("backbone")
     @classmethod
     def _known_backbone(cls, value: str) -> str:
-        return _known("backbone", value, BACKBONES)
+        return value if foreign_kind(value) else _known("backbone", value, BACKBONES)
+
+    @model_validator(mode="after")
+    def _together(self) -> "EncoderSettings":
+        is_ours = not foreign_kind(self.backbone)
+        if is_ours and self.options:
+            raise ValueError(f"encoder.options are for backbones of others, and {self.backbone} has none")
+        if is_ours and self.weights == PRETRAINED:
+            raise ValueError(
+                f"encoder.weights=pretrained: ccl ships no weights for {self.backbone}; name a file, or set "
+                f"encoder.backbone to timm:{self.backbone} or torchvision:{self.backbone}"
+            )
+        if self.freeze_batch_norm and self.statistics != "running":
+            raise ValueError(
+                f"encoder.freeze_batch_norm keeps the statistics that encoder.statistics={self.statistics} would "
+                "replace; set encoder.statistics=running"
+            )
+        return self
 
 
 class OptimizerSettings(Section):
@@ -108,6 +146,8 @@ class OptimizerSettings(Section):
     beta2: Share = 0.999  # adamw only
     trust: Positive = 0.02  # lars only: how far a layer moves, relative to its norm
     weight_decay: Weight = 5e-4  # the strength of l2
+    # The rate of a stage of the backbone is so much of that of the stage after it, and the head has the full rate
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     decay_norms: bool = True  # false: no weight decay on biases and batch norm; lars never has one there
     schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate over a step
     warmup_epochs: CountOrZero = 0  # of each step, over which the learning rate rises linearly
@@ -482,6 +522,9 @@ MAY_CHANGE = frozenset(
     | {"checkpoint.minutes", "checkpoint.keep"}
 )
 
+# What a run fills in from the network's description where it was left open.
+FILLED_IN = frozenset({"views.mean", "views.std", "views.size"})
+
 
 def differences(before: Settings, now: Settings) -> list[str]:
     """One "name: before -> now" for each setting that differs and must not."""
@@ -493,6 +536,10 @@ def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str) -> li
     for name, value in before.items():
         if isinstance(value, dict) and isinstance(now[name], dict) and value.keys() == now[name].keys():
             found += _differences(value, now[name], f"{prefix}{name}.")
-        elif value != now[name] and prefix + name not in MAY_CHANGE:
+        elif value != now[name] and not _may_differ(prefix + name, now[name]):
             found.append(f"{prefix}{name}: {value} -> {now[name]}")
     return found
+
+
+def _may_differ(name: str, now: Any) -> bool:
+    return name in MAY_CHANGE or (name in FILLED_IN and now is None)

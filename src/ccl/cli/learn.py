@@ -11,6 +11,15 @@ from ccl.cli.options import MAX_BAD, SET
 def learn(
     images: list[str] = typer.Argument(metavar="IMAGES…", help="Folders, files, globs, archives, lists of paths."),
     into: Path = typer.Option(..., "--into", help="The encoder folder; the first call makes it."),
+    start: str | None = typer.Option(
+        None,
+        "--from",
+        metavar="WEIGHTS",
+        help="What a new encoder starts from: timm:NAME, torchvision:NAME, a file, a folder.",
+    ),
+    keep: list[str] = typer.Option(
+        [], "--keep", help="With --from: images that stand for what it knows, and are rehearsed. Repeatable."
+    ),
     assignments: list[str] = SET,
     memory: str | None = typer.Option(None, "--memory", help="What may be remembered in all: 2000 images, or 50MB."),
     probe: Path | None = typer.Option(None, "--probe", help="A labelled folder: also measure accuracy on it."),
@@ -33,9 +42,13 @@ def learn(
     that lost too much does not become the current one: points of accuracy with --probe, else of the agreement of
     remembered images with their groups. Exit code 1 then.
 
+    With --from, the encoder starts from weights that exist: they are version 0, and what they know is kept
+    (docs/adapting.md).
+
     Example: ccl learn week-1/ --into my-encoder && ccl learn week-2.zip --into my-encoder --max-drop 2
     """
     from ccl.continual_encoder.default_settings import refuse_mistakes
+    from ccl.errors import UserError
     from ccl.loading import parsed
     from ccl.settings import merged
 
@@ -43,6 +56,8 @@ def learn(
     if memory is not None:
         asked = merged(asked, {"memory": {"budget": _budget(memory)}})
     refuse_mistakes(asked)  # now: torch takes seconds
+    if keep and start is None:
+        raise UserError("--keep is for an encoder that starts from weights; add --from")
 
     from ccl.continual_encoder import ContinualEncoder
     from ccl.continual_encoder.encoder_folder import EncoderFolder
@@ -51,6 +66,10 @@ def learn(
     from ccl.runs.display import make_display
 
     display = make_display()
+    if start is not None:
+        from ccl.continual_encoder.pretrained_start import begin_from
+
+        begin_from(EncoderFolder(into), start, asked, keep, display)
     outcomes = ContinualEncoder(EncoderFolder(into)).learn(
         [Path(image) for image in images],
         name=name,

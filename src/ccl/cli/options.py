@@ -43,7 +43,7 @@ IMAGES: Any = typer.Argument(metavar="IMAGES…", help="Images, folders of them,
 MAX_BAD: Any = typer.Option(
     5.0, "--max-bad", min=0.0, max=100.0, metavar="PERCENT", help="Refuse if more of the files are not usable images."
 )
-VERSION: Any = typer.Option(None, "--version", min=1, help="Which version of the encoder; else the pinned, or current.")
+VERSION: Any = typer.Option(None, "--version", min=0, help="Which version of the encoder; else the pinned, or current.")
 
 
 def with_data(assignments: list[str], data_root: str | None, download: bool) -> list[str]:

@@ -40,6 +40,7 @@ def status(
 def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
     from rich.console import Console
 
+    from ccl.continual_encoder.pretrained_start import STARTED
     from ccl.continual_encoder.tables import history, probe_and_health, step_warnings
     from ccl.errors import counted
     from ccl.report.tables import to_rich
@@ -49,8 +50,9 @@ def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
     def say(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    if not now["current"]:
-        say(f"{folder.path} has learned nothing yet")
+    if not steps:
+        started = next((f", and starts from {e['weights']}" for e in now["events"] if e["kind"] == STARTED), "")
+        say(f"{folder.path} has learned nothing yet{started}")
     if now["damage"]:
         say(f"version {now['current']}, the current one, is damaged: {now['damage']}")
     if steps:
@@ -73,7 +75,7 @@ def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
 def rollback(
     state: Path = ENCODER,
     to: int | None = typer.Option(
-        None, "--to", min=1, help="The version to return to; else the newest good one before the current one."
+        None, "--to", min=0, help="The version to return to; else the newest good one before the current one."
     ),
 ) -> None:
     """Make an older version the current one; drops learned since are forgotten, and may be learned again.
@@ -87,7 +89,7 @@ def rollback(
 
 def pin(
     state: Path = ENCODER,
-    version: int | None = typer.Argument(None, metavar="[VERSION]", min=1, help="Without one, shows what is pinned."),
+    version: int | None = typer.Argument(None, metavar="[VERSION]", min=0, help="Without one, shows what is pinned."),
     off: bool = typer.Option(False, "--off", help="Pin nothing: the current version is used."),
 ) -> None:
     """Use this version for everything whatever is learned meanwhile; it is never deleted.

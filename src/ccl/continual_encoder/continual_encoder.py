@@ -14,14 +14,15 @@ from ccl.continual_encoder import classifiers
 from ccl.continual_encoder.contact_sheet import Answer, check_sheet_target, write_sheet
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, refuse_mistakes
 from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
-from ccl.continual_encoder.exporting import Exported, export
+from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.folder_status import folder_status
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen, start
+from ccl.continual_encoder.hub_folder import write_export
 from ccl.continual_encoder.image_arguments import Images, gathered, gathering, name_of
 from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Gather, Options, Outcome, learn
-from ccl.continual_encoder.model_card import write_card
 from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
 from ccl.continual_encoder.page import write_state_page
+from ccl.continual_encoder.pretrained_start import begin_from
 from ccl.continual_encoder.probing import ProbeReport, probe
 from ccl.continual_encoder.searching import Collection, find
 from ccl.data import EncodedSource, ImageSource, chunked, gather_arrays, load_dataset
@@ -57,6 +58,8 @@ class ContinualEncoder:
         cls,
         folder: str | Path,
         *,
+        weights: str | Path | Mapping[str, Any] | None = None,
+        keep: str | Path | Sequence[str | Path] = (),
         strategy: str | None = None,
         objective: str | None = None,
         epochs: int | None = None,
@@ -78,6 +81,9 @@ class ContinualEncoder:
         `memory={"budget": "50MB"}`, `encoder={"backbone": "resnet18", "width": 64}`. `further` takes every other
         setting and section of `ccl.Settings` by its name; one that does not exist is refused with the nearest name.
 
+        With `weights` ("timm:NAME", a file, a folder) it starts from these as version 0, and images at `keep` stand for
+        what they know. A mapping is the settings of that name: the weights of losses.
+
         >>> encoder = ccl.ContinualEncoder.create("another-encoder", epochs=20, memory={"budget": "50MB"})
         >>> encoder.version
         0
@@ -98,8 +104,19 @@ class ContinualEncoder:
             "views": views,
         }
         settings = {name: value for name, value in named.items() if value is not None} | further
+        if isinstance(weights, Mapping):
+            settings["weights"], weights = weights, None
         state = EncoderFolder(Path(folder))
         refuse_mistakes(settings)
+        if weights is None and keep:
+            raise UserError("keep is for an encoder that starts from weights; name them too")
+        if weights is not None:
+            if state.exists():
+                raise UserError(
+                    f"{folder} is an encoder folder already; ContinualEncoder.open({str(folder)!r}) opens it"
+                )
+            begin_from(state, str(weights), settings, [keep] if isinstance(keep, str | Path) else keep)
+            return cls(state)
         with locked(state.path, STATE):
             if state.exists():
                 raise UserError(
@@ -140,7 +157,7 @@ class ContinualEncoder:
 
     @property
     def version(self) -> int:
-        """The current version; 0 before the first drop."""
+        """The current version; 0 before the first drop: what it started from, if it started from weights."""
         return self._state.ledger().current
 
     @property
@@ -217,7 +234,8 @@ class ContinualEncoder:
     def _unseen(self, images: Iterable[Any]) -> Iterator[Any]:
         """Images not met before: so that a stream that is begun anew is cut where it was cut the first time."""
         ledger = self._state.ledger() if self._state.exists() else Ledger()
-        known = self._state.seen(self._state.load(ledger.current).about["seen"]) if ledger.current else set()
+        is_new = not self._state.exists() or self._state.knows_nothing(ledger)
+        known = set() if is_new else self._state.seen(self._state.load(ledger.current).about["seen"])
         for image in images:
             (digest,) = gather_arrays([image]).digests
             if digest not in known:
@@ -299,13 +317,16 @@ class ContinualEncoder:
 
     def health(self, version: int | None = None) -> dict[str, Any]:
         """How this version compared with the one before on the remembered images, as plain values, with a verdict."""
-        step = self._state.version(version).about["steps"][-1]
+        steps = self._state.version(version).about["steps"]
+        if not steps:
+            raise UserError(f"version 0 of {self.folder} is what it started from: there is nothing to compare it with")
+        step = steps[-1]
         return {"verdict": step["verdict"], **(step["health"] or {}), "accuracy": step["accuracy"]}
 
     def export(self, path: str | Path, *, images: Images | None = None, version: int | None = None) -> Exported:
         """Write the encoder as .safetensors, .pt2 or .onnx with its card, checked against the original on the images.
 
-        Without images it is checked on those it remembers.
+        A path without a suffix is a folder in the hub's layout. Without images it is checked on those it remembers.
         """
         with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             if images is None:
@@ -313,9 +334,7 @@ class ContinualEncoder:
                 source: ImageSource = EncodedSource(memory.files, memory.ids)
             else:
                 source = gathered(images, Path(scratch)).source
-            exported = export(encoder, Path(path), source if len(source) else None)
-            write_card(encoder, exported)
-            return exported
+            return write_export(encoder, Path(path), source if len(source) else None)[0]
 
     def rollback(self, to: int | None = None) -> int:
         """Make an older version current, by default the newest good one before the current one.

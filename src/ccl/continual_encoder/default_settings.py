@@ -40,7 +40,41 @@ def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) ->
 
 def refuse_mistakes(asked: Mapping[str, Any]) -> None:
     """Raises UserError where no images could make this valid: a typo is reported before any work."""
+    if isinstance(encoder := asked.get("encoder"), Mapping) and encoder.get("weights") is not None:
+        raise UserError(
+            "an encoder folder starts from weights with --from, or create(…, weights=…), not encoder.weights"
+        )
     choose(10_000, 32, "cpu", asked)
+
+
+def choose_start(
+    asked: Mapping[str, Any], is_gpu: bool, size: int | None, said: Mapping[str, Any]
+) -> tuple[Settings, list[str]]:
+    """Settings for an encoder that starts from weights, and why; `asked` names them, and is laid on top.
+
+    `size` is the side of its views, None: yet to be found; `said` how a file by `ccl export` wants its images.
+    """
+    values: dict[str, Any] = {"dataset": "folder", "objective": "moco_v2", "strategy": "predictive_rehearsal"}
+    seen: dict[str, Any] = {"views": {"recipe": "moco_imagenet"}, "temperature": 0.2}
+    if said:
+        recipe = "moco_cifar" if said.get("crop_fraction") == 1 else "moco_imagenet"
+        seen = {"views": {"recipe": recipe, "size": said.get("size"), "min_scale": 0.2}, "temperature": 0.1}
+        seen["data"] = {"resize": said.get("resize")}
+    elif size is not None:
+        seen["views"]["size"] = size
+        is_cut = is_gpu and size > _MEDIUM
+        seen["data"] = {"workers": 4} if is_cut else {"resize": round(size * 8 / 7)}
+    kept = {
+        "memory": {"clusters": "estimate", "budget": 2000, "selection": "view_variance"},
+        "predictive_distillation": {"space": "features"},
+        "encoder": {"stem": "imagenet", "batch_norm_groups": 1, "freeze_batch_norm": True},
+        "probe": {"after": "never"},
+    }
+    for part in (seen, kept, asked):
+        values = merged(values, part)
+    settings = validated(values)
+    why = f"{settings.encoder.backbone}, views of {settings.views.size} px; batch norm frozen, its features distilled"
+    return settings, [why]
 
 
 def _seeing(side: int, is_gpu: bool) -> tuple[dict[str, Any], str]:

@@ -8,7 +8,9 @@ import torch
 from ccl.continual_encoder.default_settings import changed, choose
 from ccl.continual_encoder.drop_effort import DropSize, choose_effort, effort_of
 from ccl.data import Gathered
+from ccl.loading import validated
 from ccl.runs.run_checkpoint import by_part
+from ccl.runs.start import resolved
 from ccl.settings import Settings, merged
 from ccl.training.checkpoint import Checkpoint
 
@@ -36,10 +38,13 @@ def chosen_settings(
         kind = "cuda" if torch.cuda.is_available() else "cpu"
     kind = kind.partition(":")[0]
     if parent is None or before is None:
-        return choose(len(new.source), new.median_side, kind, asked)
+        settings, why_so = choose(len(new.source), new.median_side, kind, asked)
+        return resolved(settings), why_so
     remembered = by_part(parent.tensors)["memory"]["lengths"]
     size = DropSize(len(new.source), len(remembered), int(parent.about["next_id"]))
-    effort, why = choose_effort(size, kind == "cuda", asked)
+    effort, why = choose_effort(size, kind == "cuda", asked, before.encoder.weights is not None)
+    if not parent.about["steps"]:  # weights that nothing was learned with yet: a queue may have any length
+        return validated(merged(merged(before.model_dump(mode="json"), effort), asked)), [why]
     # A queue only grows: what it holds came from the encoder before, and is not thrown away.
     effort["moco_v2"]["queue_size"] = max(effort["moco_v2"]["queue_size"], before.moco_v2.queue_size)
     return changed(before, merged(effort, asked)), [why]

@@ -2,7 +2,8 @@
 
     state.json       which version is current, which is pinned, and every event: replaced whole, so one truth at a time
     settings.yaml    what it learns with; absent until the first images are known
-    versions/N/      the learner with its memory after a drop, verified before use (`CheckpointStore`)
+    versions/N/      the learner with its memory after a drop, verified before use (`CheckpointStore`); version 0 is the
+                     encoder that it started from, where it started from weights
     seen/N.bin       16 bytes for each image of the drop that made version N: no image is learned twice
     steps/N/         the metric rows of that drop, the files that were no images, and which classes a probe mistook
     learning/        the drop under way, and its checkpoints
@@ -40,7 +41,7 @@ class Ledger:
     """What `state.json` holds."""
 
     created: float = field(default_factory=time.time)
-    current: int = 0  # the current version; 0 before the first
+    current: int = 0  # the current version; 0 before the first drop, the weights it started from if there are any
     latest: int = 0  # the highest number ever given
     pinned: int | None = None  # the version that is used, whatever is learned meanwhile
     asked: dict[str, Any] = field(default_factory=dict)  # settings asked for before the first images were known
@@ -112,9 +113,9 @@ class EncoderFolder:
     def version(self, number: int | None = None) -> Checkpoint:
         """The version asked for; else the pinned one, else the current one."""
         ledger = self.ledger()
-        if ledger.current == 0:
+        if self.knows_nothing(ledger):
             raise UserError(f"{self.path} has learned nothing yet; `ccl learn IMAGES --into {self.path}`")
-        wanted = number or ledger.pinned or ledger.current
+        wanted = next(found for found in (number, ledger.pinned, ledger.current) if found is not None)
         if wanted not in self.numbers(ledger):
             raise UserError(f"{self.path} has no version {wanted}; there are {self.listed(ledger)}")
         return self.load(wanted)
@@ -161,6 +162,10 @@ class EncoderFolder:
             return False
         return True
 
+    def knows_nothing(self, ledger: Ledger) -> bool:
+        """Whether there is no version to use: before the first drop, unless version 0 holds what it started from."""
+        return ledger.current == 0 and 0 not in self.versions.numbers()
+
     def memory_of(self, number: int) -> RehearsalMemory:
         """The images that a version remembers."""
         memory = RehearsalMemory()
@@ -182,10 +187,10 @@ class EncoderFolder:
                 self.versions.remove(number)
 
     def prune(self, ledger: Ledger, keep: int) -> None:
-        """Keep the last so many versions, and any that is current or pinned."""
+        """Keep the last so many versions, any that is current or pinned, and the one that it started from."""
         numbers = self.numbers(ledger)
         for number in numbers[:-keep]:
-            if number not in (ledger.current, ledger.pinned):
+            if number not in (0, ledger.current, ledger.pinned):
                 self.versions.remove(number)
 
     def remember_seen(self, number: int, digests: Sequence[bytes]) -> None:

@@ -24,7 +24,7 @@ from ccl.training.checkpoint import Checkpoint
 from ccl.views import Recipe, Viewer
 
 _CHUNK = 2048  # images that are held decoded at one time
-_STUDENT = "encoder."  # the learner's tensors that are the student's
+STUDENT = "encoder."  # the learner's tensors that are the student's
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,8 @@ class FrozenEncoder:
     @property
     def _backbone(self) -> dict[str, Any]:
         """In the words of the settings; a width of None is the published one."""
-        return self.architecture.model_dump(include={"backbone", "stem", "width"})
+        options = {"options"} if self.architecture.options else set()
+        return self.architecture.model_dump(include={"backbone", "stem", "width", *options})
 
     def refuse_other(self, maker: Mapping[str, Any], what: str, advice: str) -> None:
         """Refuse a file whose maker, as `description` has it, gives other features than this encoder."""
@@ -150,19 +151,23 @@ def start(state: Path) -> FrozenEncoder:
     return start_encoder(folder, settings)
 
 
+def student_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The student's weights in a version, by the encoder's names."""
+    tensors = by_part(checkpoint.tensors)["learner"]
+    return {name.removeprefix(STUDENT): value for name, value in tensors.items() if name.startswith(STUDENT)}
+
+
 def thawed(settings: Settings, checkpoint: Checkpoint) -> FrozenEncoder:
     """The encoder that a version holds."""
     device = build_device(settings)
-    tensors = by_part(checkpoint.tensors)["learner"]
-    if settings.method.weight_rule:  # what is used may be another network than the student: the rule knows
+    if settings.method.weight_rule and checkpoint.about["steps"]:
+        # What is used may be another network than the student: the rule knows.
         learner = build_learner(settings, device)
-        load_learner(learner, tensors)
+        load_learner(learner, by_part(checkpoint.tensors)["learner"])
         encoder = learner.product
     else:
         encoder = build_encoder(settings, device)
-        encoder.load_state_dict(
-            {name.removeprefix(_STUDENT): value for name, value in tensors.items() if name.startswith(_STUDENT)}
-        )
+        encoder.load_state_dict(student_of(checkpoint))
     encoder.eval()
     viewer = build_viewer(settings, device)
     return FrozenEncoder(encoder, viewer, settings.encoder, checkpoint.number, settings.data.resize, checkpoint.about)

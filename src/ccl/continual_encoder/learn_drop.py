@@ -17,6 +17,7 @@ from ccl.atomic_files import write_file
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, refuse_mistakes
 from ccl.continual_encoder.drop_settings import ASKED, asked_until, chosen_settings
 from ccl.continual_encoder.encoder_folder import PROBE, STATE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.frozen_encoder import student_of
 from ccl.continual_encoder.pending_drop import UNPACKED, PendingDrop, fingerprint, forget_stale, is_begun, mark_refused
 from ccl.continual_encoder.planning import plan
 from ccl.continual_encoder.promotion import CONFUSION, check_labelled, judged, load_labelled, lost_too_much
@@ -89,7 +90,7 @@ class _Drop:
         self, state: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
     ) -> None:
         self.state, self.ledger, self.display, self.options, self.stop = state, ledger, display, options, stop
-        self.parent = state.load(ledger.current) if ledger.current else None
+        self.parent = None if state.knows_nothing(ledger) else state.load(ledger.current)
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
         self.step = len(self.past["steps"])
 
@@ -123,7 +124,8 @@ class _Drop:
             self._note_bad(gathered.skipped)
         images = self._sized(new, settings.data.resize)
         device = build_device(settings)
-        learner, viewer = build_learner(settings, device), build_viewer(settings, device)
+        start = student_of(self.parent) if self.parent is not None and self.step == 0 else None
+        learner, viewer = build_learner(settings, device, start), build_viewer(settings, device)
         try:
             self._train(settings, learner, viewer, images, pending.fingerprint)
             step = self._about(new, learner) | judged(
@@ -254,6 +256,7 @@ class _Drop:
             "strategy": settings.strategy,
             "settings": settings.model_dump(mode="json"),
             ASKED: dict(asked),
+            **({"weights": self.past["weights"]} if "weights" in self.past else {}),
         }
         self.state.remember_seen(number, new.digests)
         self.state.versions.save(joined_parts(parts), about, number=number)
@@ -274,7 +277,8 @@ class _Drop:
 
 def _restore(learner: Learner, version: Checkpoint) -> None:
     parts = by_part(version.tensors)
-    load_learner(learner, parts["learner"])
+    if version.about["steps"]:  # version 0 holds an encoder alone, with which the learner was built
+        load_learner(learner, parts["learner"])
     learner.memory.load_state_dict(parts["memory"])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ccl.atomic_files import write_file
+from ccl.catalogue import foreign_kind
 from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.report.templates import render
@@ -40,6 +41,8 @@ def card(frozen: FrozenEncoder, exported: Exported) -> str:
         exported=exported,
         backbone=options.backbone,
         network=f"{options.backbone}{width}, {options.stem} stem" if is_resnet else options.backbone,
+        weights=str(about.get("weights", "")).removeprefix("weights: "),
+        is_foreign=foreign_kind(options.backbone) is not None,
         is_published=is_resnet and options.width in (None, 64),
         stem=options.stem,
         num_features=frozen.encoder.num_features,

@@ -41,6 +41,7 @@ def write_state_page(state: EncoderFolder) -> None:
     """Write the page anew; one that has learned nothing has none, and one that is damaged keeps its last."""
     ledger = state.ledger()
     if not ledger.current:
+        (state.path / PAGE).unlink(missing_ok=True)  # of a version that was rolled back
         return
     try:
         about, memory = state.load(ledger.current).about, state.memory_of(ledger.current)

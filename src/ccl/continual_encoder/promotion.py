@@ -61,8 +61,9 @@ def judged(
 ) -> dict[str, Any]:
     """Health and verdict on what was remembered when the drop came, and accuracy on labelled images, as JSON values."""
     before = None if parent is None else thawed(settings, parent)
-    # What was remembered then, also what was let go since.
+    # What was remembered then, also what was let go since; where nothing was, what is remembered now.
     memory = learner.memory if parent is None else state.memory_of(parent.number)
+    memory = memory if len(memory) > 1 else learner.memory
     start = start_encoder(state, settings)
     drift = accuracy = None
     if len(memory) > 1:

@@ -124,6 +124,8 @@ def _what(event: Mapping[str, Any]) -> str:
         return f"{event['name']}: {event['reason']}"
     if event["kind"] == "learned":
         return f"{event['name']} → version {event['version']}: {event['verdict']}"
+    if event["kind"] == "started":
+        return f"from {event['weights']}"
     if event["kind"] == "rolled back":
         return f"from version {event['before']} to version {event['version']}"
     return "" if event.get("version") is None else f"version {event['version']}"

@@ -32,8 +32,8 @@ class ExtraSampleQueue(Retention):
         return torch.stack(losses).mean()
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
-        # In the first step every image will soon be old: its latest keys are the queue's first fill.
-        chosen = context.is_old if context.has_past else torch.ones_like(context.is_old)
+        # As long as no image is old, each will soon be: their latest keys are the queue's first fill.
+        chosen = context.is_old if context.has_old_images else torch.ones_like(context.is_old)
         at = ranks.places(len(chosen))[chosen]
         keys = context.contrast.keys[chosen.to(context.contrast.keys.device)]
         self.queue.push(ranks.gather(keys, at), ranks.gather(context.batch.ids[chosen], at))
