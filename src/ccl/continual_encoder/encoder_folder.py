@@ -53,7 +53,10 @@ class Ledger:
 
     @property
     def ancestors(self) -> list[int]:
-        """The versions that the current one was learned on, the newest first, as the events have it."""
+        """The versions that the current one was learned on, the newest first, as the events have it.
+
+        The last is version 0, what it started from, of which an encoder that began from nothing has no file.
+        """
         parents, current = dict[int, int](), 0
         for event in self.events:
             if event["kind"] == "learned":
@@ -64,7 +67,7 @@ class Ledger:
         while number:
             found.append(number)
             number = parents.get(number, 0)
-        return found
+        return [*found, 0] if self.current else found
 
 
 class EncoderFolder:

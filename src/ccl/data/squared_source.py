@@ -20,8 +20,14 @@ class SquaredSource(ArraySource):
     def __init__(self, squares: ArraySource, originals: ImageSource, digests: Sequence[bytes]) -> None:
         super().__init__(squares.images, squares.ids)
         self._originals, self._digests = originals, digests
+        self._encoded: dict[int, bytes] = {}  # a budget measures what is then kept: a file is opened once for both
 
     def encoded(self, position: int) -> bytes:
+        if position not in self._encoded:
+            self._encoded[position] = self._shorter(position)
+        return self._encoded[position]
+
+    def _shorter(self, position: int) -> bytes:
         square = super().encoded(position)
         try:
             original = self._originals.encoded(position)

@@ -139,10 +139,10 @@ def test_mistakes_get_one_line_and_leave_nothing(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["learn"], "ccl: Missing argument 'IMAGES…'; ccl learn --help shows what there is"),
-        (["pin", "x", "one"], "ccl: Invalid value for '[VERSION]'"),
-        (["lern"], "ccl: No such command 'lern'"),
-        (["learn", "x", "--into", "y", "--max-bad", "200"], "ccl: Invalid value for '--max-bad'"),
+        (["learn"], "ccl: missing argument 'IMAGES…'; see ccl learn --help"),
+        (["pin", "x", "one"], "ccl: invalid value for '[VERSION]'"),
+        (["lern"], "ccl: no such command 'lern'"),
+        (["learn", "x", "--into", "y", "--max-bad", "200"], "ccl: invalid value for '--max-bad'"),
     ],
 )
 def test_wrong_options_get_one_plain_line_too(shell: Command, arguments: list[str], told: str) -> None:

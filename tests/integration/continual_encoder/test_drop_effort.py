@@ -50,7 +50,7 @@ def test_the_learning_rate_follows_the_batch() -> None:
 def test_drops_of_a_folder_choose_anew_and_what_was_asked_for_stays(
     tmp_path: Path, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def choice(size: DropSize, is_gpu: bool, asked: Any) -> tuple[dict[str, Any], str]:
+    def choice(size: DropSize, is_gpu: bool, asked: Any, adapts: bool = False) -> tuple[dict[str, Any], str]:
         seen.append(size)
         queue = 8 * 2 ** len(seen)
         return {"batch_size": 10 + len(seen), "epochs": len(seen), "moco_v2": {"queue_size": queue}}, "why"

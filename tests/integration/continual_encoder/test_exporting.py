@@ -190,7 +190,7 @@ def test_the_documented_preprocessing_is_ours_to_a_grey_level(
 
 def test_the_code_of_the_docs_names_what_there_is() -> None:
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
         ast.parse(block)
     modules = ("classifiers", "contact_sheet", "exporting", "feature_files", "model_card", "searching")

@@ -79,11 +79,11 @@ def test_a_rollback_without_a_number_follows_what_the_current_one_was_learned_on
         ledger.record(kind, version=version)
     for kind, version in [("pinned", 2), ("learned", 4), ("rolled back", 3), ("learned", 5)]:
         ledger.record(kind, version=version)
-    assert ledger.ancestors == [3, 1]
+    assert ledger.ancestors == [3, 1, 0]
     ledger.current = 4
-    assert ledger.ancestors == [3, 1]
+    assert ledger.ancestors == [3, 1, 0]
     ledger.current = 2
-    assert ledger.ancestors == [1]
+    assert ledger.ancestors == [1, 0]
     assert Ledger().ancestors == []
 
 
