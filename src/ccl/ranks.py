@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -22,6 +23,28 @@ from ccl.errors import UserError
 Answer = TypeVar("Answer")
 _PATIENCE = timedelta(hours=2)  # of ranks that wait while another reads, selects or fits
 _MEETING = timedelta(minutes=10)  # of ranks that wait for others to start
+
+
+@dataclass
+class Traffic:
+    """Messages in which this rank took part, and the bytes it received in them from others."""
+
+    messages: int = 0
+    received: float = 0.0  # of a sum: what a ring brings, 2 (W - 1) / W of its size; of `from_first`: not counted
+
+
+_counters: list[Traffic] = []
+
+
+@contextmanager
+def counted() -> Iterator[Traffic]:
+    """Count the traffic of a block."""
+    traffic = Traffic()
+    _counters.append(traffic)
+    try:
+        yield traffic
+    finally:
+        _counters.pop()
 
 
 def start(device_type: str) -> None:
@@ -146,7 +169,7 @@ def _gathered(rows: Tensor, at: Tensor | None) -> tuple[Tensor, Tensor]:
 def _all_gathered(part: Tensor) -> list[Tensor]:
     message = part.contiguous().to(_device())
     parts = [torch.empty_like(message) for _ in range(size())]
-    with _talking():
+    with _talking((size() - 1) * message.nbytes):
         dist.all_gather(parts, message)
     return [found.to(part.device) for found in parts]
 
@@ -163,7 +186,7 @@ def average(tensors: Sequence[Tensor]) -> None:
     if size() == 1 or not tensors:
         return
     flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors]).to(_device())
-    with _talking():
+    with _talking(_of_ring(flat)):
         dist.all_reduce(flat)
     flat /= size()
     start = 0
@@ -182,7 +205,7 @@ def largest(*numbers: int) -> list[int]:
     if size() == 1:
         return list(numbers)
     message = torch.tensor(numbers, device=_device())
-    with _talking():
+    with _talking(_of_ring(message)):
         dist.all_reduce(message, dist.ReduceOp.MAX)
     return [int(number) for number in message.tolist()]
 
@@ -216,13 +239,21 @@ def wait() -> None:
 
 
 @contextmanager
-def _talking() -> Iterator[None]:
-    """A message fails where another rank has ended; that rank reports why."""
+def _talking(received: float = 0.0) -> Iterator[None]:
+    """A message, in which this rank receives so many bytes. It fails where another has ended; that one reports why."""
+    for traffic in _counters:
+        traffic.messages += 1
+        traffic.received += received
     try:
         yield
     except RuntimeError as error:
         about = str(error).splitlines()[0]
         raise ConnectionError(f"rank {rank()} has lost another rank ({about}); the last checkpoint is good") from error
+
+
+def _of_ring(message: Tensor) -> float:
+    """Bytes that a rank receives while a ring adds up a message."""
+    return 2 * (size() - 1) / size() * message.nbytes
 
 
 def _device() -> torch.device:

@@ -115,6 +115,22 @@ def _doubled(function: Callable[..., Any]) -> Callable[..., Any]:
     return inner
 
 
+@contextmanager
+def counting_updates() -> Iterator[list[ranks.Traffic]]:
+    """Inside, the traffic of every update is written down."""
+    found, update = [], loop.update
+
+    def counted(*arguments: Any, **options: Any) -> dict[str, float]:
+        with ranks.counted() as traffic:
+            values = update(*arguments, **options)
+        found.append(traffic)
+        return values
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "update", counted)
+        yield found
+
+
 def learn_all(combinations: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
     """Learn the tiny stream with each combination of settings; everything that must not depend on ranks."""
     found = []
@@ -125,9 +141,9 @@ def learn_all(combinations: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
         stream = streams.get(kind) or streams.setdefault(kind, build_stream(settings))
         # InsDisc's bank of random rows amplifies rounding too: on some CPUs a weight differed by 1.3e-3.
         is_steady = NEGATIVES in OBJECTIVES[settings.objective].gives and settings.objective != "insdisc"
-        with nullcontext() if is_steady else in_double_precision():
+        with nullcontext() if is_steady else in_double_precision(), counting_updates() as traffic:
             learner, watcher = learn(settings, stream=stream)
-        about = {"losses": watcher.losses, "state": learner.state_dict()}
+        about = {"losses": watcher.losses, "state": learner.state_dict(), "traffic": traffic}
         found.append(about | {"files": learner.memory.files, "ids": learner.memory.ids})
     return found
 

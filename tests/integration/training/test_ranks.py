@@ -107,6 +107,20 @@ def test_ranks_equal_one_process_with_as_many_groups(num_ranks: int, number: int
     assert_equal_outcomes(alone(num_ranks)[number], learned)
 
 
+# Of an update in the last step, with 2 ranks: messages and bytes that a rank receives in them.
+TRAFFIC = {"finetuning": (7, 50260), "ccl": (28, 48116)}
+
+
+@pytest.mark.parametrize("strategy", TRAFFIC)
+def test_messages_of_an_update(strategy: str, spread: Spread) -> None:
+    epochs = () if strategy == "ccl" else ("epochs=1",)
+    number = COMBINATIONS.index((TWO, f"strategy={strategy}", "objective=moco_v2", *epochs))
+    for rank in spread(2):
+        last = rank["learned"][number]["traffic"][-1]
+        assert (last.messages, last.received) == TRAFFIC[strategy]
+    assert all(traffic == ranks.Traffic() for traffic in alone(2)[number]["traffic"])  # one process sends nothing
+
+
 def test_groups_do_matter() -> None:
     """The equality above is worth something only if one process without groups learns otherwise."""
     (whole,) = rank_tasks.learn_all([("strategy=ccl", "encoder.batch_norm_groups=1")])
