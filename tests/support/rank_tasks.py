@@ -18,6 +18,7 @@ from ccl.encoders.feature_extraction import extract
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
 from ccl.runs.build import Stream, build_learner, build_stream, build_viewer
+from ccl.seeding import permutation
 from ccl.strategies import STRATEGIES
 from ccl.training import loop
 from ccl.views import ViewBatch
@@ -29,18 +30,19 @@ def everyones_rows(count: int) -> Tensor:
 
 def gather_all(count: int) -> dict[str, Tensor]:
     """Even rows, uneven rows that the first rank has most of, and none at all."""
-    rows = everyones_rows(count)
-    mine = ranks.share(torch.arange(count))
-    uneven = mine if ranks.is_first() else mine[:1]
+    rows, places = everyones_rows(count), torch.arange(count)
+    mine = ranks.share(places)
+    uneven, on_first = places <= ranks.size(), places % ranks.size() == 0
+    order = permutation(places, 7)
     return {
         "even": ranks.gather(rows[mine]),
         "numbers": ranks.gather(mine),
-        "uneven": ranks.gather(rows[uneven], uneven),
-        "first only": ranks.gather(
-            rows[uneven[: len(mine) * ranks.is_first()]], uneven[: len(mine) * ranks.is_first()]
-        ),
-        "none": ranks.gather(rows[mine[:0]], mine[:0]),
-        "places": ranks.places(len(mine)),
+        "uneven": ranks.gather(rows[mine][ranks.share(uneven)], uneven),
+        "first only": ranks.gather(rows[mine][ranks.share(on_first)], on_first),
+        "none": ranks.gather(rows[mine[:0]], places < 0),
+        "together": ranks.gather_together([rows[mine], mine[:, None].float()]),
+        "exchanged": ranks.exchange([rows[mine], mine[:, None].float()], order),
+        "order": order,
     }
 
 
@@ -48,9 +50,9 @@ def gradient(count: int, is_uneven: bool) -> tuple[float, Tensor]:
     """The loss and averaged gradient of weights that meet every pair of rows, each rank embedding its own."""
     weights = everyones_rows(3).requires_grad_()
     mine = ranks.share(torch.arange(count))
-    chosen = mine[mine >= 2] if is_uneven else mine  # of three ranks one then has fewer
-    own = torch.tanh(everyones_rows(count)[chosen] @ weights)
-    found = ranks.gather_with_gradient(own, chosen if is_uneven else None)
+    chosen = torch.arange(count) >= (2 if is_uneven else 0)  # of three ranks one then has fewer
+    own = torch.tanh(everyones_rows(count)[mine[ranks.share(chosen)]] @ weights)
+    found, _ = ranks.gather_together([own, own.detach()], chosen if is_uneven else None)
     loss = (found @ found.T).exp().mean()
     loss.backward()
     assert weights.grad is not None

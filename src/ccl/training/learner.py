@@ -122,9 +122,11 @@ class Learner(nn.Module):
         is_old = batch.positions >= self.num_new  # (N,)
         student, plain, student_plain = self._embed(batch, is_old)
         contrast = self.objective.contrast(student[: self.objective.num_student_views], batch, moment)
-        stored = self.memory.recall(batch.positions[is_old] - self.num_new)
+        positions = batch.all_positions
+        all_old = positions >= self.num_new
+        stored = self.memory.recall(positions[all_old] - self.num_new)  # every rank has all of the memory
         context = BatchContext(
-            batch, is_old, self.has_past, moment, done, student, contrast, plain, student_plain, stored
+            batch, is_old, self.has_past, moment, done, student, contrast, plain, student_plain, stored, all_old
         )
         losses = {CONTRAST: contrast.loss}
         for name, part in self.parts.items():

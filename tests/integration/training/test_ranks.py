@@ -108,7 +108,7 @@ def test_ranks_equal_one_process_with_as_many_groups(num_ranks: int, number: int
 
 
 # Of an update in the last step, with 2 ranks: messages and bytes that a rank receives in them.
-TRAFFIC = {"finetuning": (7, 50260), "ccl": (28, 48116)}
+TRAFFIC = {"finetuning": (4, 37684), "ccl": (5, 41468)}
 
 
 @pytest.mark.parametrize("strategy", TRAFFIC)
@@ -153,7 +153,12 @@ def test_rows_come_together_in_their_order(num_ranks: int, spread: Spread) -> No
         assert torch.equal(found["uneven"], rows[: num_ranks + 1])  # the first's two rows and one of each other
         assert torch.equal(found["first only"], rows[::num_ranks])
         assert found["none"].shape == (0, 3)
-        assert found["places"].tolist() == [number, number + num_ranks]
+        assert torch.equal(found["together"][0], rows)
+        assert found["together"][1].flatten().tolist() == list(range(count))
+        shared = found["order"][number::num_ranks]
+        assert shared.tolist() != list(range(count))[number::num_ranks]
+        assert torch.equal(found["exchanged"][0], rows[shared])
+        assert found["exchanged"][1].flatten().tolist() == shared.tolist()
 
 
 @pytest.mark.parametrize("is_uneven", [False, True])
