@@ -108,7 +108,7 @@ def test_ranks_equal_one_process_with_as_many_groups(num_ranks: int, number: int
 
 
 # Of an update in the last step, with 2 ranks: messages and bytes that a rank receives in them.
-TRAFFIC = {"finetuning": (4, 37684), "ccl": (5, 41468)}
+TRAFFIC = {"finetuning": (3, 37748), "ccl": (4, 41532)}
 
 
 @pytest.mark.parametrize("strategy", TRAFFIC)
@@ -119,6 +119,11 @@ def test_messages_of_an_update(strategy: str, spread: Spread) -> None:
         last = rank["learned"][number]["traffic"][-1]
         assert (last.messages, last.received) == TRAFFIC[strategy]
     assert all(traffic == ranks.Traffic() for traffic in alone(2)[number]["traffic"])  # one process sends nothing
+
+
+def test_no_combination_sends_many_messages(spread: Spread) -> None:
+    for found, combination in zip(spread(2)[0]["learned"], TASKS[2], strict=True):
+        assert max(update.messages for update in found["traffic"]) <= 5, combination
 
 
 def test_groups_do_matter() -> None:
