@@ -203,19 +203,29 @@ def _padded(rows: Tensor, length: int) -> Tensor:
     return padded
 
 
-@torch.no_grad()
 def average(tensors: Sequence[Tensor]) -> None:
     """Replace each tensor by its mean over all ranks, in one message."""
+    begin_average(tensors)()
+
+
+@torch.no_grad()
+def begin_average(tensors: Sequence[Tensor]) -> Callable[[], None]:
+    """Begin to replace each tensor by its mean over all ranks, in one message; what is returned waits and does it."""
     if size() == 1 or not tensors:
-        return
+        return lambda: None
     flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors]).to(_device())
     with _talking(_of_ring(flat)):
-        dist.all_reduce(flat)
-    flat /= size()
-    start = 0
-    for tensor in tensors:
-        tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
-        start += tensor.numel()
+        message = dist.all_reduce(flat, async_op=True)
+
+    @torch.no_grad()
+    def finish() -> None:
+        with _losing():
+            message.wait()
+        means = torch.split(flat.div_(size()), [tensor.numel() for tensor in tensors])
+        for tensor, mean in zip(tensors, means, strict=True):
+            tensor.copy_(mean.view_as(tensor))
+
+    return finish
 
 
 def any_of(claim: bool) -> bool:
@@ -263,10 +273,17 @@ def wait() -> None:
 
 @contextmanager
 def _talking(received: float = 0.0) -> Iterator[None]:
-    """A message, in which this rank receives so many bytes. It fails where another has ended; that one reports why."""
+    """A message, in which this rank receives so many bytes."""
     for traffic in _counters:
         traffic.messages += 1
         traffic.received += received
+    with _losing():
+        yield
+
+
+@contextmanager
+def _losing() -> Iterator[None]:
+    """A message fails where another rank has ended; that rank reports why."""
     try:
         yield
     except RuntimeError as error:

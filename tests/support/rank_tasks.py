@@ -20,7 +20,7 @@ from ccl.evaluation import fit_paper
 from ccl.runs.build import Stream, build_learner, build_stream, build_viewer
 from ccl.seeding import permutation
 from ccl.strategies import STRATEGIES
-from ccl.training import loop
+from ccl.training import gradient_sync, loop
 from ccl.views import ViewBatch
 
 
@@ -150,6 +150,21 @@ def learn_all(combinations: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
     return found
 
 
+def learn_in_buckets(*assignments: str) -> dict[str, Any]:
+    """Learn with gradients in many buckets; how many of them each backward pass sent before it ended."""
+    early, finish = [], gradient_sync.GradientSync.finish
+
+    def noting(sync: gradient_sync.GradientSync, losses: Tensor) -> None:
+        early.append((len(sync.sent), len(sync.buckets)))
+        finish(sync, losses)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gradient_sync, "BUCKET_BYTES", 4000)
+        patch.setattr(gradient_sync.GradientSync, "finish", noting)
+        (found,) = learn_all([assignments])
+    return found | {"early": early}
+
+
 def images_met(*assignments: str) -> dict[tuple[int, int], list[int]]:
     """The ids of the images this rank has learned from, by step and epoch."""
     settings = tiny_settings(*assignments)
@@ -186,4 +201,6 @@ def all_tasks(combinations: Sequence[tuple[str, ...]], groups: str) -> dict[str,
         "read": readings(),
         "met": images_met("strategy=ccl", groups),
         "learned": learn_all(combinations),
+        "in buckets": [learn_in_buckets("strategy=ccl", groups, "epochs=1") for _ in range(2)],
+        "in one message": learn_all([("strategy=ccl", groups, "epochs=1")])[0],
     }

@@ -6,7 +6,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ccl import ranks
 from ccl.composition import Composition, Pooled
 from ccl.encoders import Embedded, Encoder
 from ccl.encoders.split_batch_norm import placed
@@ -159,21 +158,9 @@ class Learner(nn.Module):
         weights = self.weights if self.has_past else {CONTRAST: 1.0}
         return torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
 
-    def sync_gradients(self, losses: Tensor) -> None:
-        """Average over ranks, in place and in one message: gradients, the losses (terms,), and running statistics.
-
-        Each rank has the statistics of its own batch-norm groups.
-        """
-        if ranks.size() == 1:
-            return
-        trained = list(self.trained_parameters().values())
-        # A part may have found nothing to do on this rank and something on another, and all must send the same.
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
-        moved = torch.tensor([float(p.grad is not None) for p in trained], device=losses.device)
-        statistics = [buffer for name, buffer in self.named_buffers() if name.endswith(("running_mean", "running_var"))]
-        ranks.average([*gradients, *statistics, losses, moved])
-        for parameter, gradient, share in zip(trained, gradients, moved.tolist(), strict=True):
-            parameter.grad = gradient if share else None
+    def running_statistics(self) -> list[Tensor]:
+        """Batch norm's, of the encoder, its copies and the parts."""
+        return [buffer for name, buffer in self.named_buffers() if name.endswith(("running_mean", "running_var"))]
 
     def after_update(self, context: BatchContext) -> None:
         """The student has moved: copies follow, queues take their keys."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ccl.training.gradient_sync import GradientSync
 from ccl.training.learner import Learner
 from ccl.views import ViewBatch
 
@@ -25,9 +26,10 @@ def update(
     total = learner.total(losses)
     optimizer.zero_grad(set_to_none=True)
     scaler = learner.scaler  # float16 only
+    sync = GradientSync(learner)
     torch.autograd.backward(scaler.scaled(total) if scaler else total)
     means = torch.stack([loss.detach().float() for loss in losses.values()])  # (terms,)
-    learner.sync_gradients(means)  # of all ranks from here on
+    sync.finish(means)  # of all ranks from here on
     values = dict(zip(losses, means.tolist(), strict=True))
     _refuse_bad_losses(values, moment, batch.ids)
     if scaler is None or scaler.unscale(optimizer):

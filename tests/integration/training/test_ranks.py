@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from combinations import FAST_PAIRS
 from in_ranks import in_ranks
-from tiny import tiny_settings
+from tiny import same, tiny_settings
 
 from ccl import ranks
 from ccl.catalogue import NEGATIVES, OBJECTIVES
@@ -124,6 +124,22 @@ def test_messages_of_an_update(strategy: str, spread: Spread) -> None:
 def test_no_combination_sends_many_messages(spread: Spread) -> None:
     for found, combination in zip(spread(2)[0]["learned"], TASKS[2], strict=True):
         assert max(update.messages for update in found["traffic"]) <= 5, combination
+
+
+@pytest.mark.parametrize("num_ranks", TASKS)
+def test_gradients_that_travel_early_are_the_same(num_ranks: int, spread: Spread) -> None:
+    for rank in spread(num_ranks):
+        (first, again), whole = rank["in buckets"], rank["in one message"]
+        assert all(sent == num_buckets >= 3 for sent, num_buckets in first["early"])
+        more = first["early"][0][1]
+        assert [t.messages for t in first["traffic"]] == [t.messages + more for t in whole["traffic"]]
+        # A first backward pass and later ones round alike, as a run and its resumption must.
+        assert same(first["state"], again["state"])
+        if num_ranks == 2:
+            assert same(first["state"], whole["state"])  # of two numbers there is one sum
+            assert first["losses"] == whole["losses"]
+        for name, value in whole["state"].items():
+            torch.testing.assert_close(first["state"][name], value, atol=1e-3, rtol=1e-3)
 
 
 def test_groups_do_matter() -> None:
