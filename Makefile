@@ -6,7 +6,7 @@ JOBS   ?= 2
 # The kernels of a CPU without AVX-512: other code than on one with it, and so other bits.
 AS_WITH_AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
 
-.PHONY: demo test test-unit test-integration test-reliability test-slow bench results lint clean setup
+.PHONY: demo test test-unit test-integration test-reliability test-slow bench results docs lint clean setup
 
 setup: $(VENV)/.ready
 
@@ -18,6 +18,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/ccl demo --out demo-run
+	@echo "The command is $(BIN)/ccl: try $(BIN)/ccl --help, or '. $(BIN)/activate' and then ccl --help."
+	@echo "To have ccl in an environment of your own: pip install . in this folder."
 
 lint: setup
 	$(BIN)/ruff check .
@@ -34,6 +36,14 @@ test-unit test-integration test-reliability: test-%: setup
 test-slow: setup
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow
 
+docs: $(VENV)/.docs-ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The pages: site/index.html; '$(BIN)/mkdocs serve' shows them with a search, and as you write."
+
+$(VENV)/.docs-ready: $(VENV)/.ready
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
+
 bench: setup
 	$(BIN)/python -m benchmarks
 
@@ -42,5 +52,5 @@ results: setup
 	$(BIN)/python -m benchmarks.results $(RUNS)
 
 clean:
-	rm -rf $(VENV) demo-run build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-run build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

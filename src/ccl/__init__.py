@@ -9,8 +9,8 @@ The pipeline, a folder each; imports point upstream only:
     memory      what is remembered          queues, banks, the rehearsal images
     part        what a part is              the hooks that the loop calls, what a part gets to see
     composition what a batch holds          pooled, a share of old images
-    objectives  learn the present           MoCo v2, SimCLR, InsDisc
-    retention   keep the past               extra sample queue, teacher distillation
+    objectives  learn the present           MoCo v2, SimCLR, BYOL and others
+    retention   keep the past               extra sample queue, teacher distillation and others
     weight_rules  what becomes of weights  merged after a step, averaged over updates
     training    when the parts act          the learner and the one loop
     evaluation  what it is worth            probes, the accuracy matrix, health
@@ -26,30 +26,131 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ccl.continual_encoder import ContinualEncoder as ContinualEncoder
+    from ccl import (
+        composition,
+        continual_encoder,
+        data,
+        encoders,
+        evaluation,
+        losses,
+        memory,
+        objectives,
+        part,
+        report,
+        retention,
+        runs,
+        training,
+        views,
+        weight_rules,
+    )
+    from ccl.continual_encoder.classifiers import load as load_classifier
+    from ccl.continual_encoder.classifiers import predict
+    from ccl.continual_encoder.classifiers import save as save_classifier
+    from ccl.continual_encoder.contact_sheet import write_sheet
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder
+    from ccl.continual_encoder.exporting import export, load_backbone
+    from ccl.continual_encoder.feature_files import read_features, write_features
+    from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
+    from ccl.continual_encoder.model_card import write_card
+    from ccl.continual_encoder.probing import probe
+    from ccl.continual_encoder.searching import Collection, stored_collection
+    from ccl.continual_encoder.searching import find as find_similar
+    from ccl.data.dataset_loader import load_dataset
+    from ccl.data.ingest import gather
+    from ccl.errors import UserError
+    from ccl.loading import load_settings
+    from ccl.report.run_folder import RunRecord, read_run
+    from ccl.runs.run import run
+    from ccl.settings import Settings
 
-_MODULES = (
+    __version__: str
+
+# The promise: names that keep their meaning. A test holds this list, and that each has its home below.
+__all__ = [
+    "Collection",
+    "ContinualEncoder",
+    "FrozenEncoder",
+    "RunRecord",
+    "Settings",
+    "UserError",
+    "__version__",
     "composition",
     "continual_encoder",
     "data",
     "encoders",
     "evaluation",
+    "export",
+    "find_similar",
+    "frozen",
+    "gather",
+    "load_backbone",
+    "load_classifier",
+    "load_dataset",
+    "load_settings",
     "losses",
     "memory",
     "objectives",
+    "part",
+    "predict",
+    "probe",
+    "read_features",
+    "read_run",
     "report",
     "retention",
+    "run",
+    "runs",
+    "save_classifier",
+    "stored_collection",
     "training",
     "views",
     "weight_rules",
-)
-__all__ = ["ContinualEncoder", *_MODULES]
+    "write_card",
+    "write_features",
+    "write_sheet",
+]
+
+# Where each name that is not a subpackage lives; a name of its own where the home's says too little out here.
+_HOMES = {
+    "Collection": "continual_encoder.searching:Collection",
+    "ContinualEncoder": "continual_encoder.continual_encoder:ContinualEncoder",
+    "FrozenEncoder": "continual_encoder.frozen_encoder:FrozenEncoder",
+    "RunRecord": "report.run_folder:RunRecord",
+    "Settings": "settings:Settings",
+    "UserError": "errors:UserError",
+    "export": "continual_encoder.exporting:export",
+    "find_similar": "continual_encoder.searching:find",
+    "frozen": "continual_encoder.frozen_encoder:frozen",
+    "gather": "data.ingest:gather",
+    "load_backbone": "continual_encoder.exporting:load_backbone",
+    "load_classifier": "continual_encoder.classifiers:load",
+    "load_dataset": "data.dataset_loader:load_dataset",
+    "load_settings": "loading:load_settings",
+    "predict": "continual_encoder.classifiers:predict",
+    "read_features": "continual_encoder.feature_files:read_features",
+    "read_run": "report.run_folder:read_run",
+    "run": "runs.run:run",
+    "save_classifier": "continual_encoder.classifiers:save",
+    "stored_collection": "continual_encoder.searching:stored_collection",
+    "probe": "continual_encoder.probing:probe",
+    "write_card": "continual_encoder.model_card:write_card",
+    "write_features": "continual_encoder.feature_files:write_features",
+    "write_sheet": "continual_encoder.contact_sheet:write_sheet",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Subpackages and the encoder on first use, so that `ccl --help` need not import torch."""
-    if name in _MODULES:
+    """Everything on first use, so that `import ccl` and `ccl --help` need not import torch."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("ccl")
+    if name in _HOMES:
+        module, _, attribute = _HOMES[name].partition(":")
+        return getattr(import_module(f"ccl.{module}"), attribute)
+    if name in __all__:
         return import_module(f"ccl.{name}")
-    if name == "ContinualEncoder":
-        return import_module("ccl.continual_encoder").ContinualEncoder
     raise AttributeError(f"module 'ccl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -54,6 +54,21 @@ BACKBONES: dict[str, PartRow] = {
     "convnet": PartRow(home="encoders.convnet:ConvNet", title="ConvNet", about="four convolutions, for laptops"),
 }
 
+# Where backbones of others come from: "timm:NAME", "torchvision:NAME", or the path of a class, "package.module:Name".
+TIMM: Final = "timm"
+TORCHVISION: Final = "torchvision"
+CLASS_PATH: Final = "class"
+
+
+def foreign_kind(backbone: str) -> str | None:
+    """Where a backbone that has no row comes from; None for one of ours, and for what can't be a name."""
+    where, sign, name = backbone.partition(":")
+    if sign and where in (TIMM, TORCHVISION):
+        return where if name else None
+    words = (f"{where}.{name}" if sign else backbone).split(".")
+    return CLASS_PATH if len(words) > 1 and all(word.isidentifier() for word in words) else None
+
+
 OBJECTIVES: dict[str, PartRow] = {
     "moco_v2": PartRow(
         home="objectives.moco_v2:MoCoV2",

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Something the user gave is wrong; each line of the message says what, and what to do instead."""
+    """Something the user gave is wrong; each line of the message says what, and what to do instead.
+
+    >>> try:
+    ...     ccl.load_settings("demo", ["epoch=3"])
+    ... except ccl.UserError as error:
+    ...     print(error)
+    unknown setting 'epoch'; did you mean 'epochs'?
+    """
 
 
 class RefusedError(UserError):
@@ -24,6 +31,16 @@ class StoppedError(BaseException):
     def exit_code(self) -> int:
         """As shells have it: 130 for SIGINT, 143 for SIGTERM."""
         return 128 + self.signal_number
+
+
+def how_to_install(extra: str) -> str:
+    """Advice for a package that is missing; ccl is on no package index yet, so it names the folder."""
+    return f"in the folder of ccl: pip install '.[{extra}]'"
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 image", "2,000 images": a number with its noun, for messages."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

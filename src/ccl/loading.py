@@ -28,7 +28,12 @@ def preset_names() -> list[str]:
 
 
 def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Settings:
-    """Settings of a preset or YAML file, with `a.b=c` assignments on top; all mistakes are reported at once."""
+    """Settings of a preset or YAML file, with `a.b=c` assignments on top; all mistakes are reported at once.
+
+    >>> settings = ccl.load_settings("demo", ["epochs=3", "memory.per_cluster=5"])
+    >>> settings.epochs, settings.memory.per_cluster, settings.encoder.backbone
+    (3, 5, 'convnet')
+    """
     return validated(merged(_read(preset_or_file), parsed(assignments)))
 
 

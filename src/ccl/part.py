@@ -35,7 +35,7 @@ class BatchContext:
 
     batch: ViewBatch
     is_old: Tensor  # (N,) bool
-    has_past: bool  # False in the first step
+    has_old_images: bool  # False in the first step, unless images of the past were given before it
     moment: tuple[int, int]  # (step, epoch), counted from 0
     done: float  # the share of the step's updates that are made with this one
     student: tuple[Embedded, ...]  # num_student_views of N rows
@@ -112,4 +112,7 @@ class Retention(Part, ABC):
 
     @abstractmethod
     def loss(self, context: BatchContext) -> Tensor | None:
-        """Its loss for this batch, or None where there is nothing to compute; called from the second step on."""
+        """Its loss for this batch, or None where there is nothing to compute.
+
+        Called from the second step on, and in the first where the encoder starts from weights that know something.
+        """

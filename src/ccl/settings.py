@@ -6,21 +6,32 @@ Settings stop at the edge: builders read them and pass plain keyword arguments; 
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator, model_validator
 
 from ccl.byte_sizes import num_bytes
-from ccl.catalogue import BACKBONES, COMPOSITIONS, OBJECTIVES, OLD_IMAGES, RETENTION, SELECTIONS, WEIGHT_RULES
+from ccl.catalogue import (
+    BACKBONES,
+    COMPOSITIONS,
+    OBJECTIVES,
+    OLD_IMAGES,
+    RETENTION,
+    SELECTIONS,
+    WEIGHT_RULES,
+    foreign_kind,
+)
 from ccl.errors import RefusedError, did_you_mean
 from ccl.strategies import STRATEGIES, Strategy, refusal
 
+PRETRAINED: Final = "pretrained"  # encoder.weights: those that the maker of the backbone offers
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Weight = Annotated[float, Field(ge=0.0)]
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
 Classes = Count | str | list[str]
+Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
 class Section(BaseModel):
@@ -48,7 +59,7 @@ class DataSettings(Section):
     """Where images come from."""
 
     root: str | None = None  # None: CCL_DATA, else ./data
-    download: bool = False
+    download: bool = False  # fetch CIFAR from its official address if it is absent
     # How the images are cut in steps (docs/streams.md); auto: domain for several datasets, class for one
     stream: Literal["auto", "class", "domain", "data", "blurred", "free"] = "auto"
     # blurred: the share of a step's images that arrive in others; free: how far classes overlap in time; None: 0.2
@@ -58,36 +69,47 @@ class DataSettings(Section):
     resize: Count | None = None  # bring every image to this side once and keep all in memory
     # The first so many, a file of names, or names; or one of these for some datasets of several, by their names.
     classes: Classes | dict[str, Classes] | None = None
-    images_per_class: Count | None = None
+    images_per_class: Count | None = None  # at most so many of each class, the first ones
     workers: CountOrZero = 2  # processes that decode files; in-memory sets need none
 
 
 class ViewSettings(Section):
     """How an image is seen; None leaves the recipe's own value."""
 
+    # A published augmentation, whose values hold where those below are None
     recipe: Literal["moco_cifar", "moco_imagenet", "simclr", "insdisc", "plain"] = "moco_cifar"
-    size: Count | None = None
-    min_scale: Share | None = None
-    flip: Share | None = None
-    grey_probability: Share | None = None
-    jitter_probability: Share | None = None
-    hue: Annotated[float, Field(ge=0.0, le=0.5)] | None = None
-    blur_probability: Share | None = None
+    size: Count | None = None  # side of a view in pixels
+    min_scale: Share | None = None  # the smallest crop, as a share of the image's area
+    flip: Share | None = None  # how often a view is mirrored
+    grey_probability: Share | None = None  # how often it loses its colours
+    jitter_probability: Share | None = None  # how often brightness, contrast, saturation and hue change
+    hue: Annotated[float, Field(ge=0.0, le=0.5)] | None = None  # how far the hue may turn; 0.5: half a circle
+    blur_probability: Share | None = None  # how often it is blurred
+    # Of values in 0 … 1, for red, green and blue; None: as the network or its weights say, else the recipe's
+    mean: Channels | None = None
+    std: Annotated[list[Positive], Field(min_length=3, max_length=3)] | None = None
     solarise_probability: Share | None = None  # of both views
 
 
 class EncoderSettings(Section):
     """What reads it."""
 
-    backbone: str = "resnet18"
-    stem: Literal["cifar", "imagenet"] = "cifar"
+    # Ours, "timm:NAME", "torchvision:NAME", or a class of your own, "package.module:Name" (docs/adapting.md)
+    backbone: str = "resnet18"  # what turns an image into features
+    options: dict[str, Any] = {}  # arguments for the maker of a backbone that is not ours
+    # What it starts from: a .safetensors or .pt file, a folder with config.json and model.safetensors, or "pretrained",
+    # which has timm or torchvision fetch theirs; None: from nothing
+    weights: str | None = None
+    freeze_stages: CountOrZero = 0  # the stem and so on stay as they are
+    freeze_batch_norm: bool = False  # of the backbone: weights and statistics stay as they are
+    stem: Literal["cifar", "imagenet"] = "cifar"  # cifar: 3×3, stride 1; imagenet: 7×7, stride 2, max-pool
     width: Count | None = None  # None: the published one
     # mlp: no batch norm; mlp_bn: in hidden layers; simsiam: on the output too; linear: one layer, whatever head_layers
     head: Literal["mlp", "linear", "mlp_bn", "simsiam"] = "mlp"
     head_width: Count | None = None  # of hidden layers; None: as wide as the features
     head_layers: Count = 2  # linear ones, the last included
-    dim: Count = 128
-    batch_norm_groups: Count = 8
+    dim: Count = 128  # of the embedding
+    batch_norm_groups: Count = 8  # parts of a batch normalised on their own; Paper: as 8 GPUs would
     # What batch norms evaluate with: what the last step's training gathered, or estimated from the remembered images of
     # all steps after each (docs/memory.md)
     statistics: Literal["running", "remembered"] = "running"
@@ -95,20 +117,39 @@ class EncoderSettings(Section):
     @field_validator("backbone")
     @classmethod
     def _known_backbone(cls, value: str) -> str:
-        return _known("backbone", value, BACKBONES)
+        return value if foreign_kind(value) else _known("backbone", value, BACKBONES)
+
+    @model_validator(mode="after")
+    def _together(self) -> "EncoderSettings":
+        is_ours = not foreign_kind(self.backbone)
+        if is_ours and self.options:
+            raise ValueError(f"encoder.options are for backbones of others, and {self.backbone} has none")
+        if is_ours and self.weights == PRETRAINED:
+            raise ValueError(
+                f"encoder.weights=pretrained: ccl ships no weights for {self.backbone}; name a file, or set "
+                f"encoder.backbone to timm:{self.backbone} or torchvision:{self.backbone}"
+            )
+        if self.freeze_batch_norm and self.statistics != "running":
+            raise ValueError(
+                f"encoder.freeze_batch_norm keeps the statistics that encoder.statistics={self.statistics} would "
+                "replace; set encoder.statistics=running"
+            )
+        return self
 
 
 class OptimizerSettings(Section):
     """What moves the weights; its schedule restarts at each step."""
 
-    name: Literal["sgd", "lars", "adamw"] = "sgd"
-    learning_rate: Positive = 0.06
+    name: Literal["sgd", "lars", "adamw"] = "sgd"  # the optimizer
+    learning_rate: Positive = 0.06  # where the schedule of each step begins
     momentum: Share = 0.9  # adamw: its first beta
     beta2: Share = 0.999  # adamw only
     trust: Positive = 0.02  # lars only: how far a layer moves, relative to its norm
-    weight_decay: Weight = 5e-4
+    weight_decay: Weight = 5e-4  # the strength of l2
+    # The rate of a stage of the backbone is so much of that of the stage after it, and the head has the full rate
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     decay_norms: bool = True  # false: no weight decay on biases and batch norm; lars never has one there
-    schedule: Literal["cosine", "constant"] = "cosine"
+    schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate over a step
     warmup_epochs: CountOrZero = 0  # of each step, over which the learning rate rises linearly
     carry_momentum: bool = False  # authors' code: true
 
@@ -116,11 +157,11 @@ class OptimizerSettings(Section):
 class MoCoSettings(Section):
     """MoCo v2."""
 
-    queue_size: Count = 4096
-    key_momentum: Share = 0.99
+    queue_size: Count = 4096  # keys that are negatives
+    key_momentum: Share = 0.99  # of the key encoder, per update
     final_key_momentum: Share | None = None  # at the end of each step, by a cosine; None: the same; MoCoV2+: 0.999
     reset_key_encoder: bool = False  # authors' code: true
-    mask_same_image: bool = False
+    mask_same_image: bool = False  # leave an image's own earlier keys out of its negatives
     symmetric: bool = False  # MoCoV2+: both views are queries, each against a queue of the other's keys
 
 
@@ -128,8 +169,8 @@ class InsDiscSettings(Section):
     """InsDisc."""
 
     num_noise: Count | None = None  # None: the exact softmax over the bank; InsDisc on ImageNet: 4096
-    bank_momentum: Share = 0.5
-    proximal: Weight = 0.0
+    bank_momentum: Share = 0.5  # of an image's vector in the bank
+    proximal: Weight = 0.0  # the weight of the squared distance to the image's vector in the bank
 
 
 class BYOLSettings(Section):
@@ -158,8 +199,8 @@ class VICRegSettings(Section):
 
     # Published with LARS: 25, 25 and 1, where plain SGD takes too large steps. The proportion is the same.
     invariance: Weight = 5.0
-    variance: Weight = 5.0
-    covariance: Weight = 0.2
+    variance: Weight = 5.0  # the weight of the spread that each dimension must have
+    covariance: Weight = 0.2  # the weight of correlations between dimensions
 
 
 class MemorySettings(Section):
@@ -171,7 +212,7 @@ class MemorySettings(Section):
     # A share is filled in turns over the clusters: per_cluster, top_up and replacement then say nothing.
     budget: Count | str | None = None
     selection: str | None = None  # a row of `ccl methods`; None: the strategy's own
-    num_views: Annotated[int, Field(ge=2)] = 6
+    num_views: Annotated[int, Field(ge=2)] = 6  # over which an image's variance is taken
     include_plain: bool = False  # authors' code: true
     score: Literal["variance", "distance_to_mean"] = "variance"  # authors' code: distance_to_mean
     top_up: bool = True  # authors' code: false
@@ -193,11 +234,11 @@ class MemorySettings(Section):
 class DistillationSettings(Section):
     """The momentum teacher."""
 
-    momentum: Share = 0.996
+    momentum: Share = 0.996  # of the teacher, per epoch
     student_temperature: Positive | None = None  # None: the objective's; authors' code: 0.07
     teacher_temperature: Positive | None = None  # None: the student's; authors' code: 0.04
     rows: Literal["plain", "view"] = "plain"  # authors' code: view
-    reduction: Literal["mean", "sum"] = "mean"
+    reduction: Literal["mean", "sum"] = "mean"  # of the loss over rows
     plain_images: Literal["old", "batch"] = "old"  # authors' code: batch
 
 
@@ -205,13 +246,13 @@ class QueueSettings(Section):
     """The extra sample queue."""
 
     size: Count = 128  # authors' code: 256
-    mask_same_image: bool = False
+    mask_same_image: bool = False  # leave an image's own keys out of its negatives
 
 
 class ShareSettings(Section):
     """A share of old images in every batch."""
 
-    old: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    old: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5  # of each batch from the second step on
     # as many updates an epoch as pooled images have, or as many as show every new image once
     count: Literal["same_updates", "every_new_image"] = "same_updates"
     most_repeats: Positive | None = None  # an old image is shown at most so often an epoch, on average; None: no limit
@@ -229,7 +270,7 @@ class PredictiveSettings(Section):
 
     space: Literal["projection", "features"] = "projection"  # features: PFR
     distance: Literal["cosine", "info_nce", "barlow", "mse"] | None = None  # None: the objective's; of features: cosine
-    images: Literal["all", "new", "old"] = "all"
+    images: Literal["all", "new", "old"] = "all"  # which images are distilled
     hidden: Count = 512  # authors' code: 2048; PFR's: 256
     predictor: Literal["keep", "restart"] = "keep"  # over steps
     teacher_statistics: Literal["running", "batch"] = "running"  # authors' code: batch
@@ -254,7 +295,7 @@ class AlignmentSettings(Section):
     """Alignment with a slow average of the encoder, or with stored embeddings."""
 
     momentum: Share = 0.999  # of the average, per update
-    hidden: Count = 512
+    hidden: Count = 512  # units of the aligner
     images: Literal["old", "all"] = "old"  # all: CLA-b
     target: Literal["average", "stored"] = "average"  # CLA-E, CLA-R
 
@@ -302,29 +343,33 @@ class PerformanceSettings(Section):
 class CheckpointSettings(Section):
     """How often a run is saved beside the ends of epochs, steps, selections and probes."""
 
-    minutes: Positive = 10.0
-    keep: Count = 2
+    minutes: Positive = 10.0  # between two checkpoints within an epoch
+    keep: Count = 2  # how many stay on the disk
 
 
 class Settings(Section):
-    """All settings of a run."""
+    """All settings of a run.
+
+    >>> ccl.Settings(strategy="finetuning", epochs=3).memory.per_cluster
+    20
+    """
 
     dataset: list[str] = ["cifar100"]  # several, joined by commas on the command line: a domain-incremental stream
-    strategy: str = "ccl"
-    objective: str = "moco_v2"
+    strategy: str = "ccl"  # a row of `ccl methods`: what is kept of a step, and what uses it
+    objective: str = "moco_v2"  # a row of `ccl methods`: how the present is learned
     retention: list[str] | None = None  # the parts that keep the past; None: the strategy's own
     composition: str | None = None  # what a batch holds; None: the strategy's own
     weight_rule: str | None = None  # what becomes of weights between updates or steps; None: the strategy's own
     steps: Count | None = None  # None: as many as datasets or chunks, or 5
     epochs: Count = 200  # per step
-    batch_size: Count = 512
-    temperature: Positive = 0.1
-    seed: CountOrZero = 0
-    device: str = "auto"
+    batch_size: Count = 512  # images of a batch over all processes, old ones included
+    temperature: Positive = 0.1  # of the objective, and of every part that has none of its own
+    seed: CountOrZero = 0  # of class order, initialisation and every draw
+    device: str = "auto"  # auto, cpu, cuda, cuda:1 or mps
     # auto: float32 on CPU and MPS; on CUDA bfloat16, or float16 with scaled losses where that is missing
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     threads: Count | None = None  # None: as torch finds them
-    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = []  # each an extra: pip install 'ccl[wandb]'
+    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = []  # each an extra: pip install '.[wandb]'
     data: DataSettings = DataSettings()
     views: ViewSettings = ViewSettings()
     encoder: EncoderSettings = EncoderSettings()
@@ -477,6 +522,9 @@ MAY_CHANGE = frozenset(
     | {"checkpoint.minutes", "checkpoint.keep"}
 )
 
+# What a run fills in from the network's description where it was left open.
+FILLED_IN = frozenset({"views.mean", "views.std", "views.size"})
+
 
 def differences(before: Settings, now: Settings) -> list[str]:
     """One "name: before -> now" for each setting that differs and must not."""
@@ -488,6 +536,10 @@ def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str) -> li
     for name, value in before.items():
         if isinstance(value, dict) and isinstance(now[name], dict) and value.keys() == now[name].keys():
             found += _differences(value, now[name], f"{prefix}{name}.")
-        elif value != now[name] and prefix + name not in MAY_CHANGE:
+        elif value != now[name] and not _may_differ(prefix + name, now[name]):
             found.append(f"{prefix}{name}: {value} -> {now[name]}")
     return found
+
+
+def _may_differ(name: str, now: Any) -> bool:
+    return name in MAY_CHANGE or (name in FILLED_IN and now is None)

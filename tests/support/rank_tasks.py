@@ -3,11 +3,13 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 import torch
+from safetensors.torch import load_file
 from tiny import learn, tiny_settings
 from torch import Tensor
 
@@ -17,6 +19,8 @@ from ccl.encoders import Encoder
 from ccl.encoders.feature_extraction import extract
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
+from ccl.run_files import ENCODER
+from ccl.runs import run
 from ccl.runs.build import Stream, build_learner, build_stream, build_viewer
 from ccl.seeding import permutation
 from ccl.strategies import STRATEGIES
@@ -189,6 +193,12 @@ def readings() -> dict[str, Tensor]:
     found = {str(count): extract(encoder, source.subset(torch.arange(count)), viewer) for count in (1, 5, 7)}
     labels = torch.arange(len(source)) % 3
     return found | {"probe": fit_paper(encoder, source, labels, viewer, epochs=2, learning_rate=1.0).weights}
+
+
+def foreign_networks(combinations: Sequence[tuple[str, ...]], start: tuple[str, ...], out: Path) -> dict[str, Any]:
+    """Learn with networks of others, and run one that starts from weights, whose file only the first rank reads."""
+    run(tiny_settings(*start), out)
+    return {"learned": learn_all(combinations), "weights": load_file(out / ENCODER)}
 
 
 def all_tasks(combinations: Sequence[tuple[str, ...]], groups: str) -> dict[str, Any]:

@@ -4,6 +4,10 @@ import os
 import sys
 import time
 import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
 
 # Threads that wait spin for a moment only, then sleep. By default they spin for milliseconds: with two other busy
 # processes, two threads were 35 times slower than one. Must be set before torch is imported.
@@ -14,11 +18,17 @@ _TURN = 3.0  # seconds that the other ranks wait before they report
 
 def main() -> None:
     """Entry point; exit codes: 0 done, 2 the user's mistake, 130 and 143 stopped by a signal, 1 the rest."""
+    import typer
+
     from ccl.cli.app import app
     from ccl.errors import StoppedError, UserError
 
     try:
-        app()
+        sys.exit(app(prog_name="ccl", standalone_mode=False))
+    except typer.TyperException as error:  # a mistyped command or option, in one line as all other mistakes
+        if message := error.format_message().strip():  # none where the help was shown instead
+            _say(_in_a_line(message, getattr(error, "ctx", None)))
+        sys.exit(2)
     except UserError as error:
         _say(*str(error).splitlines())
         sys.exit(2)
@@ -26,7 +36,7 @@ def main() -> None:
         if _rank() == 0:
             _say(f"{stopped}; its state is saved, the same command resumes")
         sys.exit(stopped.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         _say("stopped")
         sys.exit(130)
     except BrokenPipeError:
@@ -38,6 +48,13 @@ def main() -> None:
         traceback.print_exc()
         print("ccl: this is a fault of ccl, not yours; please report it with the lines above", file=sys.stderr)
         sys.exit(1)
+
+
+def _in_a_line(message: str, context: "typer.Context | None") -> str:
+    """What is wrong with the words of the command line, and where the right ones are listed."""
+    what = " ".join(message.rstrip(".").split())
+    command = "ccl" if context is None else context.command_path
+    return f"{what[0].lower()}{what[1:]}{'' if what.endswith('?') else ';'} see {command} --help"
 
 
 def _rank() -> int:

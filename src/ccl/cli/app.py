@@ -22,26 +22,32 @@ from ccl.cli.verify import verify
 app = typer.Typer(
     name="ccl",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Learn image features without labels from data that arrives step by step, without forgetting.\n\n"
+    help="Learn image features from unlabelled images that arrive step by step, forgetting as little as possible.\n\n"
     "A first look: [bold]ccl demo[/bold]",
 )
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        import platform
 
-        typer.echo(f"ccl {version('ccl')}")
+        import torch
+
+        import ccl
+
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        typer.echo(f"ccl {ccl.__version__}, torch {torch.__version__}, Python {platform.python_version()}, {device}")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    version: bool = typer.Option(
+        False, "--version", "-V", callback=_version, is_eager=True, help="Show versions and the device."
+    ),
 ) -> None:
     pass
 

@@ -6,7 +6,20 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ccl.cli.options import DATA_ROOT, DOWNLOAD, JOBS, PRESET, SET_ALL, STRATEGIES, with_data
+from ccl.cli.options import (
+    DATA_ROOT,
+    DETACH,
+    DOWNLOAD,
+    JOBS,
+    NPROC_PER_NODE,
+    ON,
+    PRESET,
+    SET_ALL,
+    SLURM,
+    STRATEGIES,
+    Place,
+    with_data,
+)
 from ccl.strategies import STRATEGIES as ROWS
 
 if TYPE_CHECKING:
@@ -32,15 +45,21 @@ def compare(
     assignments: list[str] = SET_ALL,
     data_root: str | None = DATA_ROOT,
     download: bool = DOWNLOAD,
+    on: str = ON,
+    slurm: str | None = SLURM,
+    nproc_per_node: int | None = NPROC_PER_NODE,
+    detach: bool = DETACH,
 ) -> None:
     """Run strategies over seeds, several runs at once, and end with tables of mean and spread and a page to look at.
 
     The same command again resumes where it stopped, and a larger grid in the same folder adds what is missing. Several
     such commands, also on several machines that share the disk, share the work. Exit code 1 if a run failed. With
-    `all`, pairs of strategy and objective that don't go together are left out, and named.
+    `all`, pairs of strategy and objective that don't go together are left out, and named. With --on slurm each run is a
+    job of the cluster (docs/distributed.md); Ctrl-C cancels them, closing the terminal does not.
 
     Example: ccl compare cifar100-mini --data-root DATA --steps 5,10 --seeds 0-4 --out runs/table1
     """
+    place = Place(on, jobs, slurm, nproc_per_node, detach)
     assignments = with_data(assignments, data_root, download)
     grid = chosen_grid(preset, strategies, objectives, steps, seeds, vary, assignments)
 
@@ -49,7 +68,7 @@ def compare(
     from ccl.runs.grid_cells import make_cells
 
     title = f"ccl compare {Path(preset).stem}"
-    if not run_and_report(make_cells(grid, assignments), out, title, Console(), jobs):
+    if not run_and_report(make_cells(grid, assignments), out, title, Console(), place):
         raise typer.Exit(1)
 
 
@@ -87,17 +106,21 @@ def run_and_report(
     out: Path,
     title: str,
     console: "Console",
-    jobs: int | None,
+    place: Place,
     name: str = "report",
     published: "Table | None" = None,
 ) -> bool:
-    """Run the grid, write and print the tables of its complete runs, and report failures; True if there were none."""
+    """Run the grid, write and print the tables of its complete runs, and report failures; True if there were none.
+
+    With --detach, runs are only submitted, and those that are complete by now are reported.
+    """
     from ccl.cli.grid_display import make_grid_display
     from ccl.report.page import write_outcome
     from ccl.report.tables import print_tables
-    from ccl.runs.grid import num_cores, run_grid
+    from ccl.runs.grid import run_grid
 
-    outcome = run_grid(cells, out, jobs or num_cores(), make_grid_display(console, cells))
+    jobs = None if place.detach else place.jobs
+    outcome = run_grid(cells, out, jobs, make_grid_display(console, cells), place.launcher(out))
     if outcome.records:
         tables = write_outcome(outcome.records, out, title, name=name, published=published)
         print_tables(tables, out / f"{name}.html", console)
@@ -109,4 +132,10 @@ def run_and_report(
     if outcome.failures:
         failed = f"ccl: {len(outcome.failures)} of {len(cells)} runs failed and are not in the tables"
         typer.echo(f"{failed}; the same command tries them again", err=True)
-    return not outcome.failures
+    if outcome.num_under_way:
+        followed = "the same command without --detach follows them"
+        typer.echo(f"· {outcome.num_under_way} of {len(cells)} runs are with Slurm; {followed}")
+    if outcome.num_waiting:
+        waiting = f"{outcome.num_waiting} of {len(cells)} runs were not submitted"
+        typer.echo(f"ccl: {waiting}; the same command submits them", err=True)
+    return not outcome.failures and not outcome.num_waiting

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import JOBS, SET, STRATEGIES
+from ccl.cli.options import JOBS, SET, STRATEGIES, Place
 
 
 def demo(
@@ -34,5 +34,6 @@ def demo(
     from ccl.runs.grid_cells import Grid, make_cells
 
     title = "ccl demo: five kinds of pictures, one after the other"
-    if not run_and_report(make_cells(Grid("demo", chosen, [seed]), assignments), out, title, Console(), jobs):
+    cells = make_cells(Grid("demo", chosen, [seed]), assignments)
+    if not run_and_report(cells, out, title, Console(), Place(jobs=jobs)):
         raise typer.Exit(1)

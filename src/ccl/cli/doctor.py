@@ -9,16 +9,20 @@ from pathlib import Path
 import typer
 
 
-def doctor() -> None:
-    """Show what this machine can do: devices, threads, data found, measured speed, and which preset fits.
+def doctor(
+    measure: bool = typer.Option(
+        False, "--measure", help="Also measure speed and try the shorter number formats: some 10 seconds."
+    ),
+) -> None:
+    """Show what this machine can do: devices, threads, data found, which preset fits and, if asked for, its speed.
 
-    Example: ccl doctor
+    Example: ccl doctor --measure
     """
-    for name, text in _findings():
+    for name, text in _findings(measure):
         typer.echo(f"{name:<12} {text}")
 
 
-def _findings() -> Iterator[tuple[str, str]]:
+def _findings(measure: bool) -> Iterator[tuple[str, str]]:
     import torch
 
     from ccl.data import data_root
@@ -28,13 +32,16 @@ def _findings() -> Iterator[tuple[str, str]]:
     yield "memory", _memory()
     yield "disk", f"{shutil.disk_usage(Path.cwd()).free / 2**30:.0f} GB free here"
     yield "device", _device()
-    yield "precision", _precision()
+    yield "precision", _precision(measure)
     for package in ("torchvision", "timm", "onnx"):
         yield package, _optional(package)
     root = data_root(None)
     found = [name for name in ("cifar-10-batches-py", "cifar-100-python", "imagenet") if (root / name).is_dir()]
     yield "data", f"{root}: {', '.join(found) or 'nothing known; set CCL_DATA or --data-root (the demo needs none)'}"
-    yield from _speed()
+    if measure:
+        yield from _speed()
+    else:
+        yield "advice", "ccl demo, then ccl run cifar100-mini; ccl doctor --measure says how long they take here"
 
 
 def _speed() -> Iterator[tuple[str, str]]:
@@ -69,14 +76,16 @@ def _device() -> str:
     return "cpu only: the demo and the mini presets are made for it; the paper's presets want a GPU"
 
 
-def _precision() -> str:
-    """What `precision: auto` takes here, and whether the shorter formats work on this processor."""
+def _precision(measure: bool) -> str:
+    """What `precision: auto` takes here, and whether the shorter formats work on this processor, if they are tried."""
     import torch
 
     from ccl.training.precision import choose, trouble_with
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     taken = str(choose("auto", device)).removeprefix("torch.")
+    if not measure:
+        return f"auto takes {taken}"
     trials = {name: trouble_with(name, "cpu") for name in ("bfloat16", "float16")}
     tried = "; ".join(f"{name} on the CPU {'works' if bad is None else f'not: {bad}'}" for name, bad in trials.items())
     return f"auto takes {taken}; {tried}"

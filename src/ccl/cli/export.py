@@ -9,7 +9,7 @@ from ccl.cli.options import ENCODER, VERSION
 
 def export(
     state: Path = ENCODER,
-    out: Path = typer.Option(..., "--out", "-o", help="The file to write: .safetensors, .pt2 or .onnx."),
+    out: Path = typer.Option(..., "--out", "-o", help="The file to write: .safetensors, .pt2, .onnx; or a folder."),
     images: list[str] = typer.Option(
         [], "--images", "-i", help="Images to compare it on; else pictures that ccl draws. Repeatable."
     ),
@@ -17,8 +17,9 @@ def export(
 ) -> None:
     """Write the encoder for other programs, and a card that says what it is and how to load it.
 
-    .safetensors has torchvision's names, .pt2 needs torch alone, .onnx no torch at all. Each is read back and compared
-    with the original; a file whose features differ is not left behind.
+    .safetensors has torchvision's names, .pt2 needs torch alone, .onnx no torch at all. A folder has the hub's layout
+    (config.json, model.safetensors, README.md), and timm reads it as local-dir:FOLDER where it has the network. Each is
+    read back and compared with the original; a file whose features differ is not left behind.
 
     Example: ccl export my-encoder -o encoder.onnx
     """
@@ -27,18 +28,18 @@ def export(
     from ccl.cli.image_input import bar, gathered, report_left_out
     from ccl.continual_encoder import exporting
     from ccl.continual_encoder.frozen_encoder import frozen
-    from ccl.continual_encoder.model_card import write_card
+    from ccl.continual_encoder.hub_folder import write_export
     from ccl.runs.display import note
 
     exporting.check_export_target(out)
     console, encoder = Console(), frozen(state, version)
     if images:
-        with gathered(images, console) as found:
+        with gathered(images, console, out) as found:
             report_left_out(found.skipped, console)
             with bar(console, "exporting"):
-                exported = exporting.export(encoder, out, found.source)
+                exported, card = write_export(encoder, out, found.source)
     else:
         with bar(console, "exporting"):
-            exported = exporting.export(encoder, out)
+            exported, card = write_export(encoder, out)
     note(console, f"version {encoder.version} as {exported.format}: {out}, {exported.checked}")
-    note(console, f"what it is and how to load it: {write_card(encoder, exported)}")
+    note(console, f"what it is and how to load it: {card}")

@@ -17,7 +17,14 @@ from ccl.runs.grid_cells import Cell
 
 _MIN_GAIN = 0.01  # of one run: before that much is done, the time left is only a guess, and is not shown
 _OTHER_LINES = 6  # of the terminal, other than the table's rows
-_STYLES = {"waiting": "dim", "running": "cyan", "elsewhere": "blue", "complete": "green", "failed": "red"}
+_STYLES = {
+    "waiting": "dim",
+    "queued": "yellow",
+    "running": "cyan",
+    "elsewhere": "blue",
+    "complete": "green",
+    "failed": "red",
+}
 
 States = Mapping[str, CellState]
 
@@ -43,7 +50,7 @@ def summary(states: States, seconds_left: float | None) -> str:
     """ "12 of 20 done, 2 running, about 14:20 left"."""
     found = [state.state for state in states.values()]
     parts = [f"{found.count('complete')} of {len(found)} done", f"{found.count('running')} running"]
-    parts += [f"{found.count(name)} {name}" for name in ("elsewhere", "failed") if name in found]
+    parts += [f"{found.count(name)} {name}" for name in ("queued", "elsewhere", "failed") if name in found]
     if seconds_left is not None and not {"complete", "failed"}.issuperset(found):
         parts.append(f"about {str(timedelta(seconds=round(seconds_left))).removeprefix('0:')} left")
     return ", ".join(parts)
@@ -54,7 +61,8 @@ def entry(state: CellState) -> str:
     if state.state == "complete":
         return "done" if state.accuracy is None else f"{state.accuracy:.1f}"
     percent = f"{100 * state.share:.0f} %"
-    return {"waiting": "·", "running": percent, "elsewhere": f"elsewhere {percent}", "failed": "failed"}[state.state]
+    words = {"waiting": "·", "queued": "queued", "running": percent, "elsewhere": f"elsewhere {percent}"}
+    return words.get(state.state, state.state)
 
 
 class PlainGrid:
@@ -89,6 +97,7 @@ class PlainGrid:
         if state.state == "waiting" or (before is None and state.state == "complete"):
             return
         words = {
+            "queued": "is queued" + (f" at {100 * state.share:.0f} %" if state.share else ""),
             "running": f"resumes at {100 * state.share:.0f} %" if state.share else "starts",
             "elsewhere": "is run by another process",
             "complete": "complete" if state.accuracy is None else f"complete, {state.accuracy:.1f} % over all classes",
@@ -138,7 +147,7 @@ class LiveGrid:
         return table
 
     def _is_quiet(self, row: str, states: States) -> bool:
-        return {states[name].state for name in self._rows[row].values()} <= {"waiting", "complete"}
+        return {states[name].state for name in self._rows[row].values()} <= {"waiting", "queued", "complete"}
 
     def close(self) -> None:
         if self._live is not None:

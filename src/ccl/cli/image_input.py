@@ -9,7 +9,9 @@ from rich.console import Console
 from torch import Tensor
 
 from ccl.continual_encoder import FrozenEncoder
+from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
 from ccl.data import BadImage, Gathered, ImageSource, gather, write_bad_images
+from ccl.data.ingest import MAX_BAD
 from ccl.errors import UserError
 from ccl.runs.display import make_progress, note
 
@@ -26,11 +28,14 @@ def bar(console: Console, text: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def gathered(inputs: Sequence[str], console: Console) -> Iterator[Gathered]:
-    """The images behind the inputs, for as long as the context lasts; a UserError where there are none."""
+def gathered(inputs: Sequence[str], console: Console, out: Path, max_bad: float = MAX_BAD) -> Iterator[Gathered]:
+    """The images behind the inputs, for as long as the context lasts; a UserError where there are none.
+
+    More than `max_bad` percent of unusable files are refused, and listed next to `out`.
+    """
     with tempfile.TemporaryDirectory(prefix="ccl-") as scratch:
-        with bar(console, "looking through the images") as progress:
-            found = gather(inputs, Path(scratch), progress)
+        with bar(console, "looking through the images") as progress, listing_bad_images(bad_images_beside(out)):
+            found = gather(inputs, Path(scratch), progress, max_bad=max_bad)
         for line in found.notes:
             note(console, line)
         if not len(found.source):
@@ -46,7 +51,7 @@ def read(frozen: FrozenEncoder, source: ImageSource, console: Console) -> Tensor
 
 def report_left_out(skipped: Sequence[BadImage], console: Console, out: Path | None = None) -> None:
     """A line about the images that were left out, and, next to `out`, a table of them."""
-    table = None if out is None else out.with_name(f"{out.name}.bad_images.csv")
+    table = None if out is None else bad_images_beside(out)
     if table is not None:
         table.unlink(missing_ok=True)  # of an earlier time
     if not skipped:

@@ -5,12 +5,21 @@ from typing import Any
 
 import typer
 
-from ccl.cli.options import SET
+from ccl.cli.options import MAX_BAD, SET
 
 
 def learn(
     images: list[str] = typer.Argument(metavar="IMAGES…", help="Folders, files, globs, archives, lists of paths."),
     into: Path = typer.Option(..., "--into", help="The encoder folder; the first call makes it."),
+    start: str | None = typer.Option(
+        None,
+        "--from",
+        metavar="WEIGHTS",
+        help="What a new encoder starts from: timm:NAME, torchvision:NAME, a file, a folder.",
+    ),
+    keep: list[str] = typer.Option(
+        [], "--keep", help="With --from: images that stand for what it knows, and are rehearsed. Repeatable."
+    ),
     assignments: list[str] = SET,
     memory: str | None = typer.Option(None, "--memory", help="What may be remembered in all: 2000 images, or 50MB."),
     probe: Path | None = typer.Option(None, "--probe", help="A labelled folder: also measure accuracy on it."),
@@ -19,33 +28,48 @@ def learn(
     ),
     name: str | None = typer.Option(None, "--name", help="What to call this drop; else its folder's name."),
     keep_versions: int = typer.Option(5, "--keep-versions", min=1, help="How many versions stay on the disk."),
+    max_bad: float = MAX_BAD,
     restart: bool = typer.Option(False, "--restart", help="Forget a drop that was interrupted."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only show what time, memory and disk it would take."),
 ) -> None:
     """Take in unlabelled images: the encoder learns the new without losing the old. They are not needed afterwards.
 
     The first call makes the encoder folder, with settings chosen from the images' size and number and the device; later
-    calls learn the next drops. Images that were learned before are recognised by their content. Interrupted, the same
-    command resumes. With --max-drop, a version that lost too much does not become the current one: points of accuracy
-    with --probe, else of the agreement of remembered images with their groups. Exit code 1 then.
+    calls learn the next drops, each with as many epochs as suit its own size. Images that were learned before are
+    recognised by their content. Interrupted, the same command resumes.
+
+    With --probe, the learned features stand beside those of the start, raw pixels and HOG. With --max-drop, a version
+    that lost too much does not become the current one: points of accuracy with --probe, else of the agreement of
+    remembered images with their groups. Exit code 1 then.
+
+    With --from, the encoder starts from weights that exist: they are version 0, and what they know is kept
+    (docs/adapting.md).
 
     Example: ccl learn week-1/ --into my-encoder && ccl learn week-2.zip --into my-encoder --max-drop 2
     """
     from ccl.continual_encoder.default_settings import refuse_mistakes
+    from ccl.errors import UserError
     from ccl.loading import parsed
     from ccl.settings import merged
 
     asked: dict[str, Any] = parsed(assignments)
     if memory is not None:
-        asked = merged(asked, {"memory": {"budget": int(memory) if memory.isdecimal() else memory}})
+        asked = merged(asked, {"memory": {"budget": _budget(memory)}})
     refuse_mistakes(asked)  # now: torch takes seconds
+    if keep and start is None:
+        raise UserError("--keep is for an encoder that starts from weights; add --from")
 
     from ccl.continual_encoder import ContinualEncoder
     from ccl.continual_encoder.encoder_folder import EncoderFolder
-    from ccl.continual_encoder.tables import health
+    from ccl.continual_encoder.tables import probe_and_health, step_warnings
     from ccl.report.tables import to_rich
     from ccl.runs.display import make_display
 
     display = make_display()
+    if start is not None:
+        from ccl.continual_encoder.pretrained_start import begin_from
+
+        begin_from(EncoderFolder(into), start, asked, keep, display)
     outcomes = ContinualEncoder(EncoderFolder(into)).learn(
         [Path(image) for image in images],
         name=name,
@@ -53,16 +77,40 @@ def learn(
         max_drop=max_drop,
         restart=restart,
         keep_versions=keep_versions,
+        max_bad=max_bad,
+        dry_run=dry_run,
         settings=asked,
         progress=display,
     )
     for outcome in outcomes:
+        if outcome.kind == "planned":
+            typer.echo(outcome.message)
+            continue
         if outcome.step:
-            display.console.print(to_rich(health(outcome.step), display.console.width))
+            for table in probe_and_health(outcome.step):
+                display.console.print(to_rich(table, display.console.width))
         display.note(outcome.message)
+        for line in step_warnings(outcome.step):
+            display.note(f"warning: {line}")
         if outcome.kind == "refused":
             display.note(f"version {outcome.version} stays the current one")
             display.note("the same command with a larger --max-drop promotes the new one without learning again")
             raise typer.Exit(1)
     if any(outcome.kind == "learned" for outcome in outcomes):
         display.note(f"its history and health: ccl status {into}, or the page {into / 'report.html'}")
+
+
+def _budget(memory: str) -> int | str:
+    """What --memory says: a number of images, or a size that the settings understand."""
+    from ccl.byte_sizes import num_bytes
+    from ccl.errors import UserError
+
+    if memory.isdecimal() and int(memory) > 0:
+        return int(memory)
+    try:
+        num_bytes(memory)
+    except ValueError:
+        raise UserError(
+            f"--memory takes a number of images, such as 500, or a size, such as 50MB; got {memory!r}"
+        ) from None
+    return memory

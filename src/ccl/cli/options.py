@@ -1,8 +1,16 @@
 """Arguments and options that several commands share."""
 
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from ccl.cli.slurm_options import sbatch_options
+from ccl.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from ccl.runs.launchers import Launcher
 
 PRESET: Any = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file.")
 SET: Any = typer.Option([], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable.")
@@ -15,14 +23,67 @@ STRATEGIES: Any = typer.Option(
 JOBS: Any = typer.Option(
     None, "--jobs", "-j", min=1, help="Runs at once; else one per core. On a GPU, as many as fit into its memory."
 )
+ON: Any = typer.Option("local", "--on", help="local (child processes) or slurm (a job of the cluster for each run).")
+SLURM: Any = typer.Option(
+    None,
+    "--slurm",
+    metavar="OPTIONS",
+    help="With --on slurm: options of sbatch for each job, such as '--partition=gpu --gpus=1 --time=8:00:00'.",
+)
+NPROC_PER_NODE: Any = typer.Option(
+    None, "--nproc-per-node", min=1, help="With --on slurm: processes of each run on each node of its job, by torchrun."
+)
+DETACH: Any = typer.Option(
+    False, "--detach", help="With --on slurm: submit and return; the same command without it follows the jobs."
+)
 DATA_ROOT: Any = typer.Option(None, "--data-root", help="Where data lies; else CCL_DATA, else ./data.")
 DOWNLOAD: Any = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent.")
 ENCODER: Any = typer.Argument(metavar="ENCODER", help="The encoder folder, made by ccl learn.")
 IMAGES: Any = typer.Argument(metavar="IMAGES…", help="Images, folders of them, or archives.")
-VERSION: Any = typer.Option(None, "--version", min=1, help="Which version of the encoder; else the pinned, or current.")
+MAX_BAD: Any = typer.Option(
+    5.0, "--max-bad", min=0.0, max=100.0, metavar="PERCENT", help="Refuse if more of the files are not usable images."
+)
+VERSION: Any = typer.Option(None, "--version", min=0, help="Which version of the encoder; else the pinned, or current.")
 
 
 def with_data(assignments: list[str], data_root: str | None, download: bool) -> list[str]:
     """The assignments of --set, and those that --data-root and --download stand for."""
     root = [] if data_root is None else [f"data.root={data_root}"]
     return [*assignments, *root, *(["data.download=true"] if download else [])]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the runs of a grid are started, by the command line; a mistake is reported before torch is imported."""
+
+    on: str = "local"
+    jobs: int | None = None
+    slurm: str | None = None
+    nproc_per_node: int | None = None
+    detach: bool = False
+
+    def __post_init__(self) -> None:
+        if self.on not in ("local", "slurm"):
+            raise UserError(f"--on {self.on!r}{did_you_mean(self.on, ('local', 'slurm'))}")
+        given = {
+            "--slurm": self.slurm is not None,
+            "--nproc-per-node": self.nproc_per_node is not None,
+            "--detach": self.detach,
+        }
+        misplaced = [name for name, is_given in given.items() if is_given]
+        if self.on == "local" and misplaced:
+            raise UserError(f"{misplaced[0]} belongs to --on slurm; add that, or leave {misplaced[0]} out")
+        if self.on == "slurm":
+            sbatch_options(self.slurm)
+
+    def launcher(self, out: Path) -> "Launcher":
+        """What starts the runs of the grid in this folder."""
+        from ccl.runs.launchers import LocalLauncher
+        from ccl.runs.slurm import SlurmLauncher
+
+        if self.on == "local":
+            return LocalLauncher()
+        at_once = self.jobs if self.detach else None  # else the grid itself submits no more than that
+        return SlurmLauncher(
+            out, sbatch_options(self.slurm), self.nproc_per_node, is_detached=self.detach, at_once=at_once
+        )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import ENCODER, IMAGES, VERSION
+from ccl.cli.options import ENCODER, IMAGES, MAX_BAD, VERSION
 
 
 def predict(
@@ -15,6 +15,7 @@ def predict(
         None, "--classifier", "-c", help="A file by ccl probe; else the encoder folder's newest for this version."
     ),
     any_version: bool = typer.Option(False, "--any-version", help="Also with a classifier of another version."),
+    max_bad: float = MAX_BAD,
     version: int | None = VERSION,
 ) -> None:
     """Write the class of each image, and how confident the classifier is.
@@ -28,15 +29,19 @@ def predict(
     from ccl.cli.image_input import gathered, read, report_left_out
     from ccl.continual_encoder import classifiers
     from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.errors import counted
     from ccl.runs.display import note
 
     classifiers.check_predictions_target(out)
     console, encoder = Console(), frozen(state, version)
-    path = classifier or classifiers.newest(state, encoder)
+    path = classifier or classifiers.newest(state, encoder, any_version)
     fitted = classifiers.load(path)
     classifiers.check_fits(encoder, fitted, any_version)  # before the images are read
-    with gathered(images, console) as found:
+    with gathered(images, console, out, max_bad) as found:
         predictions = classifiers.predict(encoder, fitted, read(encoder, found.source, console), any_version)
         classifiers.write_predictions(out, found.names, predictions)
         report_left_out(found.skipped, console, out)
-    note(console, f"{len(predictions):,} images classified by {path}: {out}")
+    if fitted.about.fingerprint != encoder.fingerprint:
+        then = f"version {fitted.about.version}"
+        note(console, f"the classifier was fitted on {then}: what it was worth there says nothing here")
+    note(console, f"{counted(len(predictions), 'image')} classified by {path}: {out}")

@@ -17,17 +17,22 @@ def probe(
 ) -> None:
     """Fit a classifier on labelled images, report its accuracy on held-out ones, and keep it for ccl predict.
 
-    Without a test/ or val/ part every fifth image of each class is held out.
+    Beside the learned features stand those of the encoder before its first drop, raw pixels and HOG, and a warning
+    where the learned ones are not clearly better. Without a test/ or val/ part every fifth image of each class is held
+    out.
 
     Example: ccl probe my-encoder labelled/
     """
     from rich.console import Console
 
     from ccl.cli.image_input import bar, report_left_out
-    from ccl.continual_encoder.classifiers import check_classifier_target, default_path, save, train
-    from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.continual_encoder.classifiers import check_classifier_target, default_path, save
+    from ccl.continual_encoder.frozen_encoder import frozen, start
+    from ccl.continual_encoder.probe_tables import class_table, score_table, write_confusion
+    from ccl.continual_encoder.probing import probe as probed
     from ccl.data import load_dataset
-    from ccl.errors import UserError
+    from ccl.errors import UserError, counted
+    from ccl.report.tables import to_rich
     from ccl.runs.display import note
 
     if not labelled.is_dir():
@@ -41,14 +46,21 @@ def probe(
         note(console, line)
     report_left_out(dataset.skipped, console)
     with bar(console, "reading the images") as progress:
-        classifier = train(encoder, dataset, progress)
-    save(classifier, out)
-    about = classifier.about
-    fitted = f"version {about.version}, {len(about.classes)} classes, fitted on {about.num_images:,} images"
-    if about.accuracy is None:
+        report = probed(encoder, dataset, start(state), progress)
+    save(report.classifier, out)
+    about = report.classifier.about
+    images = counted(about.num_images, "image")
+    fitted = f"version {about.version}, {len(about.classes)} classes, fitted on {images}"
+    if about.accuracy is None or report.confusion is None:
         note(console, f"{fitted}; no images were left to measure accuracy on")
     else:
-        found = about.accuracy
+        found, picture = about.accuracy, out.with_suffix(".confusion.png")
         right = f"linear {found.linear:.1f} %, {found.num_neighbours} nearest neighbours {found.knn:.1f} %"
-        note(console, f"{fitted}; on {found.num_images:,} held-out images: {right}")
+        note(console, f"{fitted}; on {counted(found.num_images, 'held-out image')}: {right}")
+        for table in (score_table(report.scores), class_table(report.class_names, report.confusion)):
+            console.print(to_rich(table, console.width))
+        for line in report.warnings:
+            note(console, f"warning: {line}")
+        write_confusion(picture, report.class_names, report.confusion)
+        note(console, f"which classes are taken for which: {picture}")
     note(console, f"the classifier: {out}")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ccl.cli.options import DATA_ROOT, DOWNLOAD, JOBS, SET_ALL, with_data
+from ccl.cli.options import DATA_ROOT, DETACH, DOWNLOAD, JOBS, NPROC_PER_NODE, ON, SET_ALL, SLURM, Place, with_data
 
 if TYPE_CHECKING:
     from ccl.runs.grid_cells import Cell
@@ -26,19 +26,25 @@ def reproduce(
     assignments: list[str] = SET_ALL,
     data_root: str | None = DATA_ROOT,
     download: bool = DOWNLOAD,
+    on: str = ON,
+    slurm: str | None = SLURM,
+    nproc_per_node: int | None = NPROC_PER_NODE,
+    detach: bool = DETACH,
     yes: bool = typer.Option(False, "--yes", "-y", help="Start the paper's scale even without a GPU."),
 ) -> None:
     """Make one of the paper's tables or figures: runs, statistics, a page, and the paper's own numbers next to them.
 
     At mini scale two streams answer different questions: domain (CIFAR-100, then pictures of other kinds: much is
     forgotten) and class (the paper's own class-incremental CIFAR-100). The cost is shown before anything starts, and
-    runs that artefacts share are made once if they have the same --out. The same command again resumes.
+    runs that artefacts share are made once if they have the same --out. The same command again resumes. With --on slurm
+    each run is a job of the cluster (docs/distributed.md).
 
     Example: ccl reproduce table1 --scale mini --data-root DATA --out runs/paper
     """
     from ccl.cli.value_lists import numbers
     from ccl.errors import UserError
 
+    place = Place(on, jobs, slurm, nproc_per_node, detach)
     if scale not in ("mini", "paper"):
         raise UserError(f"--scale is mini or paper, not {scale!r}")
     if (stream if scale == "paper" else dataset) is not None:
@@ -56,13 +62,13 @@ def reproduce(
     cells = make_cells(grid, with_data(assignments, data_root, download))
     console = Console()
     note(console, f"{about.title}, scale {scale}, {which}")
-    _show_cost(cells, out, scale, yes)
+    _show_cost(cells, out, scale, is_here=on == "local", yes=yes)
     is_whole = run_and_report(
         cells,
         out,
         f"{about.title} (scale {scale}, {which})",
         console,
-        jobs,
+        place,
         name=f"{artefact}-{which}",
         published=about.published,
     )
@@ -70,8 +76,8 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _show_cost(cells: "list[Cell]", out: Path, scale: str, yes: bool) -> None:
-    """What is still to be run, before it starts; the paper's scale on a machine without a GPU needs --yes."""
+def _show_cost(cells: "list[Cell]", out: Path, scale: str, is_here: bool, yes: bool) -> None:
+    """What is still to be run, before it starts; the paper's scale on this machine without a GPU needs --yes."""
     import torch
 
     from ccl.errors import UserError
@@ -84,9 +90,9 @@ def _show_cost(cells: "list[Cell]", out: Path, scale: str, yes: bool) -> None:
         return
     has_gpu = torch.cuda.is_available()
     costs = [estimate(cell.settings, *step_sizes(cell.settings)) for cell in left]
-    rate = None if has_gpu or scale == "paper" else measured_rate(left[0].settings)
+    rate = measured_rate(left[0].settings) if is_here and not has_gpu and scale == "mini" else None
     typer.echo(f"· to be run: {in_words(costs, rate)}")
-    if scale == "paper" and not has_gpu and not yes:
+    if scale == "paper" and is_here and not has_gpu and not yes:
         raise UserError(
             "--scale paper is a GPU job and this machine has none; use --scale mini, or --yes to start anyway"
         )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import ENCODER, VERSION
+from ccl.cli.options import ENCODER, MAX_BAD, VERSION
 
 
 def search(
@@ -16,6 +16,7 @@ def search(
     features: Path | None = typer.Option(
         None, "--features", "-f", help="Search here instead: a .npz by ccl encode, so that images are read once."
     ),
+    max_bad: float = MAX_BAD,
     version: int | None = VERSION,
 ) -> None:
     """Find the images that are most like the query, and write a sheet of them to look at.
@@ -28,26 +29,27 @@ def search(
     from ccl.continual_encoder.contact_sheet import check_sheet_size, check_sheet_target, write_sheet
     from ccl.continual_encoder.frozen_encoder import frozen
     from ccl.continual_encoder.searching import Collection, find, stored_collection
-    from ccl.errors import UserError
+    from ccl.errors import UserError, counted
     from ccl.runs.display import note
 
     if bool(images) == (features is not None):
         raise UserError("name where to search: either IMAGES or --features FILE.npz")
     check_sheet_target(out)
     console, encoder = Console(), frozen(state, version)
-    with gathered([query], console) as asked:
+    with gathered([query], console, out, max_bad) as asked:
         report_left_out(asked.skipped, console)
         check_sheet_size(len(asked.source), k)
         queries = Collection(read(encoder, asked.source, console), asked.names, asked.source.encoded)
         if features is not None:
             answers = find(queries, stored_collection(features, encoder), k)
         else:
-            with gathered(images, console) as found:
+            with gathered(images, console, out, max_bad) as found:
                 report_left_out(found.skipped, console)
                 searched = Collection(read(encoder, found.source, console), found.names, found.source.encoded)
                 answers = find(queries, searched, k)
         write_sheet(out, answers, f"Most like {Path(query).name}, by version {encoder.version}")
     missing = sum(image.content is None for answer in answers for image, _ in answer.hits)
     if missing:
-        note(console, f"{missing} images are no longer where {features} says; run this in the folder where it was made")
+        gone = f"{counted(missing, 'image')} can't be found where {features} says"
+        note(console, f"{gone}; run this in the folder where it was made")
     note(console, f"the sheet to look at: {out}")

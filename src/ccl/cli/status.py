@@ -1,10 +1,15 @@
 """`ccl status`, `ccl rollback`, `ccl pin`: the versions of an encoder folder."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ccl.cli.options import ENCODER
+
+if TYPE_CHECKING:
+    from ccl.continual_encoder.encoder_folder import EncoderFolder
 
 
 def status(
@@ -13,48 +18,65 @@ def status(
 ) -> None:
     """Show what an encoder folder has learned, its health, which versions there are, and what was refused.
 
+    Exit code 1 where the current version is damaged; the newest good one is named then.
+
     Example: ccl status my-encoder
     """
     from ccl.continual_encoder.encoder_folder import EncoderFolder
-    from ccl.run_files import read_status
+    from ccl.continual_encoder.folder_status import folder_status
 
     folder = EncoderFolder(state)
-    ledger = folder.ledger()
-    about = folder.version(ledger.current).about if ledger.current else {}
-    numbers = folder.numbers(ledger)
+    now = folder_status(folder)
     if as_json:
         import json
 
-        values = {"current": ledger.current, "pinned": ledger.pinned, "versions": numbers, "events": ledger.events}
-        typer.echo(json.dumps({**values, "steps": about.get("steps", [])}, indent=1))
-        return
+        typer.echo(json.dumps(now, indent=1))
+    else:
+        _show(folder, now)
+    if now["damage"]:
+        raise typer.Exit(1)
 
+
+def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
     from rich.console import Console
 
-    from ccl.continual_encoder.tables import health, history
+    from ccl.continual_encoder.pretrained_start import STARTED
+    from ccl.continual_encoder.tables import history, probe_and_health, step_warnings
+    from ccl.errors import counted
     from ccl.report.tables import to_rich
 
-    console = Console()
-    if not about:
-        console.print(f"{state} has learned nothing yet", highlight=False)
-    else:
-        num_images = sum(step["num_images"] for step in about["steps"])
-        learned = f"{num_images:,} images learned in {len(about['steps'])} drops"
-        console.print(f"{state}: version {ledger.current} is current, {learned}", highlight=False, markup=False)
-        console.print(to_rich(history(about["steps"], ledger, numbers), console.width))
-        console.print(to_rich(health(about["steps"][-1]), console.width))
-        console.print(about["steps"][-1]["verdict"], markup=False, highlight=False)
-    for event in ledger.events:
+    console, steps = Console(), now["steps"]
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    if not steps:
+        started = next((f", and starts from {e['weights']}" for e in now["events"] if e["kind"] == STARTED), "")
+        say(f"{folder.path} has learned nothing yet{started}")
+    if now["damage"]:
+        say(f"version {now['current']}, the current one, is damaged: {now['damage']}")
+    if steps:
+        num_images = counted(sum(step["num_images"] for step in steps), "image")
+        which = "the newest good one" if now["damage"] else "current"
+        shown = f"version {now['newest_good'] or now['current']} is {which}"
+        say(f"{folder.path}: {shown}, {num_images} learned in {counted(len(steps), 'drop')}")
+        for table in (history(steps, folder.ledger(), now["versions"]), *probe_and_health(steps[-1])):
+            console.print(to_rich(table, console.width))
+        say(steps[-1]["verdict"])
+        for line in step_warnings(steps[-1]):
+            say(f"warning: {line}")
+    for event in now["events"]:
         if event["kind"] == "refused":
-            console.print(f"refused: {event['name']}: {event['reason']}", markup=False, highlight=False)
-    if folder.learning.exists():
-        now = read_status(folder.learning)
-        console.print(f"a drop is being learned ({now.get('state', 'starting')})", highlight=False)
+            say(f"refused: {event['name']}: {event['reason']}")
+    if now["learning"]:
+        say(f"a drop is being learned ({now['learning']})")
 
 
 def rollback(
     state: Path = ENCODER,
-    to: int | None = typer.Option(None, "--to", min=1, help="The version to return to; else the one before."),
+    to: int | None = typer.Option(
+        None, "--to", min=0, help="The version to return to; else the newest good one before the current one."
+    ),
 ) -> None:
     """Make an older version the current one; drops learned since are forgotten, and may be learned again.
 
@@ -67,13 +89,22 @@ def rollback(
 
 def pin(
     state: Path = ENCODER,
-    version: int | None = typer.Argument(None, metavar="[VERSION]", min=1, help="Without one, nothing is pinned."),
+    version: int | None = typer.Argument(None, metavar="[VERSION]", min=0, help="Without one, shows what is pinned."),
+    off: bool = typer.Option(False, "--off", help="Pin nothing: the current version is used."),
 ) -> None:
     """Use this version for everything whatever is learned meanwhile; it is never deleted.
 
     Example: ccl pin my-encoder 3
     """
     from ccl.continual_encoder import ContinualEncoder
+    from ccl.errors import UserError
 
-    ContinualEncoder.open(state).pin(version)
-    typer.echo("nothing is pinned: the current version is used" if version is None else f"version {version} is pinned")
+    encoder = ContinualEncoder.open(state)
+    if off and version is not None:
+        raise UserError(f"either pin version {version} or nothing with --off")
+    if off or version is not None:
+        encoder.pin(version)
+    if encoder.pinned is None:
+        typer.echo("nothing is pinned: the current version is used")
+    else:
+        typer.echo(f"version {encoder.pinned} is pinned" + ("" if version else f"; ccl pin {state} --off unpins it"))

@@ -1,9 +1,8 @@
 """Classifiers on a version's features: fitted on a labelled folder, kept in a file, asked about new images."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,13 +18,12 @@ from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.continual_encoder.output_checks import check_target
 from ccl.data import Dataset
 from ccl.errors import UserError
-from ccl.evaluation import LinearClassifier, fair_voters, fit, knn_accuracy
+from ccl.evaluation import LinearClassifier, ProbeScore, fair_voters, fit
 from ccl.evaluation.linear_probe import CACHED_PROTOCOL
 
 SUFFIX = ".safetensors"
 _TENSORS = ("weights", "bias", "centre", "scale")
 
-Progress = Callable[[int, int], None]
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
@@ -71,25 +69,23 @@ class Prediction:
     confidence: float
 
 
-def train(frozen: FrozenEncoder, dataset: Dataset, progress: Progress | None = None) -> Classifier:
-    """Fit the training part and measure on the test part, which takes no part in it."""
-    if dataset.train_labels is None:
-        raise UserError(f"{dataset.name} has no labels: put the images of each class in a folder of the class's name")
-    total = len(dataset.train) + (0 if dataset.test is None else len(dataset.test))
-    rows = frozen.features(dataset.train, _part(progress, 0, total))
-    linear = fit(rows, dataset.train_labels)
-    if len(linear.classes) < 2:
-        raise UserError(f"{dataset.name} has one class only; a classifier needs two")
+def fitted(
+    frozen: FrozenEncoder,
+    dataset: Dataset,
+    rows: Tensor,
+    linear: LinearClassifier | None = None,
+    score: ProbeScore | None = None,
+) -> Classifier:
+    """A classifier on the training part's rows (N, F); `score` is what it is worth on the test part, if there is one.
+
+    `linear` is what was fitted on them, where that is done already.
+    """
+    assert dataset.train_labels is not None
+    linear = linear or fit(rows, dataset.train_labels)
     accuracy = None
-    if dataset.test is not None and dataset.test_labels is not None:
-        tested = frozen.features(dataset.test, _part(progress, len(rows), total))
+    if score is not None:
         voters = fair_voters(len(rows), len(linear.classes))
-        accuracy = Accuracy(
-            linear=linear.accuracy(tested, dataset.test_labels),
-            knn=knn_accuracy(rows, dataset.train_labels, tested, dataset.test_labels, voters),
-            num_neighbours=voters,
-            num_images=len(tested),
-        )
+        accuracy = Accuracy(linear=score.linear, knn=score.knn, num_neighbours=voters, num_images=score.num_test)
     about = About(
         classes=tuple(dataset.class_names[label] for label in linear.classes.tolist()),
         version=frozen.version,
@@ -100,14 +96,6 @@ def train(frozen: FrozenEncoder, dataset: Dataset, progress: Progress | None = N
         accuracy=accuracy,
     )
     return Classifier(linear, about)
-
-
-def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
-    return None if progress is None else partial(_shifted, progress, before, total)
-
-
-def _shifted(progress: Progress, before: int, total: int, done: int, _: int) -> None:
-    progress(before + done, total)
 
 
 def check_fits(frozen: FrozenEncoder, classifier: Classifier, any_version: bool = False) -> None:
@@ -121,7 +109,14 @@ def check_fits(frozen: FrozenEncoder, classifier: Classifier, any_version: bool 
 
 
 def predict(frozen: FrozenEncoder, classifier: Classifier, rows: Tensor, any_version: bool = False) -> list[Prediction]:
-    """A prediction for each row (N, F) of this encoder's features, if the classifier fits."""
+    """A prediction for each row (N, F) of this encoder's features, if the classifier fits.
+
+    >>> encoder, symbols = ccl.frozen("my-encoder"), ccl.load_dataset("symbols", images_per_class=3, classes=2)
+    >>> classifier = ccl.probe(encoder, symbols).classifier
+    >>> [first, *_] = ccl.predict(encoder, classifier, encoder.features(symbols.train))
+    >>> first.name in symbols.class_names, 0.5 <= first.confidence <= 1
+    (True, True)
+    """
     check_fits(frozen, classifier, any_version)
     confidence, best = classifier.linear.logits(rows).softmax(dim=1).max(dim=1)  # (N,), (N,)
     classes = classifier.about.classes
@@ -146,15 +141,26 @@ def check_classifier_target(path: Path) -> None:
     check_target(path, [SUFFIX], "a classifier")
 
 
-def save(classifier: Classifier, path: Path) -> None:
-    """Write it as safetensors, what it says of itself in the metadata."""
+def save(classifier: Classifier, path: str | Path) -> None:
+    """Write it as safetensors, what it says of itself in the metadata.
+
+    >>> symbols = ccl.load_dataset("symbols", images_per_class=3, classes=2)
+    >>> ccl.save_classifier(ccl.probe(ccl.frozen("my-encoder"), symbols).classifier, "classifier.safetensors")
+    """
+    path = Path(path)
     check_classifier_target(path)
     tensors = {name: getattr(classifier.linear, name).contiguous() for name in _TENSORS}
     write_file(path, to_bytes(tensors, {"ccl": classifier.about.model_dump_json()}))
 
 
-def load(path: Path) -> Classifier:
-    """A classifier as `save` writes it; anything else is refused, and no code in it runs."""
+def load(path: str | Path) -> Classifier:
+    """A classifier as `save` writes it; anything else is refused, and no code in it runs.
+
+    >>> symbols = ccl.load_dataset("symbols", images_per_class=3, classes=2)
+    >>> ccl.save_classifier(ccl.probe(ccl.frozen("my-encoder"), symbols).classifier, "classifier.safetensors")
+    >>> ccl.load_classifier("classifier.safetensors").about.classes == symbols.class_names
+    True
+    """
     try:
         with safe_open(path, framework="pt") as file:
             about = About.model_validate_json((file.metadata() or {}).get("ccl", ""), strict=True)
@@ -185,13 +191,16 @@ def default_path(state: Path, labelled: Path, version: int) -> Path:
     return state / CLASSIFIERS / f"{labelled.resolve().name or 'classes'}-v{version}{SUFFIX}"
 
 
-def newest(state: Path, frozen: FrozenEncoder) -> Path:
-    """The file of the state's youngest classifier for this version."""
-    own = frozen.fingerprint
+def newest(state: Path, frozen: FrozenEncoder, any_version: bool = False) -> Path:
+    """The file of the folder's youngest classifier for this version; `any_version`: else of the youngest that fits."""
+    own, num_features = frozen.fingerprint, frozen.encoder.num_features
     paths = sorted((state / CLASSIFIERS).glob(f"[!.]*{SUFFIX}"), key=os.path.getmtime, reverse=True)
-    for path in paths:
-        if load(path).about.fingerprint == own:
-            return path
+    known = {path: load(path).about for path in paths}
+    fitting = [path for path, about in known.items() if about.fingerprint == own]
+    if any_version:
+        fitting += [path for path, about in known.items() if about.num_features == num_features]
+    if fitting:
+        return fitting[0]
     others = f", only for others ({', '.join(path.name for path in paths[:5])})" if paths else ""
     raise UserError(
         f"{state} has no classifier for version {frozen.version}{others}; make one: ccl probe {state} LABELLED"

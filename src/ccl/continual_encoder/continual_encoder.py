@@ -2,50 +2,121 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ccl.continual_encoder import classifiers
 from ccl.continual_encoder.contact_sheet import Answer, check_sheet_target, write_sheet
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, refuse_mistakes
 from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
-from ccl.continual_encoder.exporting import Exported, export
-from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
+from ccl.continual_encoder.exporting import Exported
+from ccl.continual_encoder.folder_status import folder_status
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen, start
+from ccl.continual_encoder.hub_folder import write_export
+from ccl.continual_encoder.image_arguments import Images, gathered, gathering, name_of
 from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Gather, Options, Outcome, learn
-from ccl.continual_encoder.model_card import write_card
+from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
 from ccl.continual_encoder.page import write_state_page
+from ccl.continual_encoder.pretrained_start import begin_from
+from ccl.continual_encoder.probing import ProbeReport, probe
 from ccl.continual_encoder.searching import Collection, find
-from ccl.data import EncodedSource, Gathered, ImageSource, chunked, gather, gather_arrays
-from ccl.errors import UserError
+from ccl.data import EncodedSource, ImageSource, chunked, gather_arrays, load_dataset
+from ccl.data.ingest import MAX_BAD
+from ccl.errors import UserError, counted
 from ccl.runs.display import make_display
 from ccl.runs.folder_lock import locked
 from ccl.training import Observer
 
-Images = str | Path | Iterable[Any]  # paths and folders, arrays, tensors, or anything that yields images
 CHUNK = 2_000  # images of an endless stream that become one step
 
 
 class ContinualEncoder:
     """An encoder in a folder: it learns from drops of unlabelled images, keeps a small memory, and is used meanwhile.
 
-    encoder = ContinualEncoder.create("state", epochs=50)
-    encoder.learn("week-1/")
-    rows = encoder.encode("week-1/")  # (N, F)
+    Images are folders, archives, globs, lists of paths, arrays, tensors or pictures. The network here is made tiny, so
+    that the example takes a second; without `encoder` it is chosen from the first images and the device.
+
+    >>> images = ccl.load_dataset("symbols", images_per_class=3, resize=16).train.images  # uint8 (30, 3, 16, 16)
+    >>> encoder = ccl.ContinualEncoder.create("my-encoder", epochs=1, encoder={"backbone": "convnet", "width": 4})
+    >>> [outcome] = encoder.learn(images, progress=False)
+    >>> outcome.kind, encoder.version
+    ('learned', 1)
+    >>> encoder.encode(images[:5]).shape[0]
+    5
     """
 
     def __init__(self, folder: EncoderFolder) -> None:
         self._state = folder
 
     @classmethod
-    def create(cls, folder: str | Path, **settings: Any) -> "ContinualEncoder":
-        """A new state. Settings that aren't given are chosen when the first images are known."""
+    def create(
+        cls,
+        folder: str | Path,
+        *,
+        weights: str | Path | Mapping[str, Any] | None = None,
+        keep: str | Path | Sequence[str | Path] = (),
+        strategy: str | None = None,
+        objective: str | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        temperature: float | None = None,
+        seed: int | None = None,
+        device: str | None = None,
+        precision: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
+        threads: int | None = None,
+        encoder: Mapping[str, Any] | None = None,
+        memory: Mapping[str, Any] | None = None,
+        optimizer: Mapping[str, Any] | None = None,
+        views: Mapping[str, Any] | None = None,
+        **further: Any,
+    ) -> "ContinualEncoder":
+        """A new encoder folder. Settings that aren't given are chosen when the first images are known.
+
+        `strategy` and `objective` are rows of `ccl methods`, "ccl" and "moco_v2" unless given. A section is a mapping:
+        `memory={"budget": "50MB"}`, `encoder={"backbone": "resnet18", "width": 64}`. `further` takes every other
+        setting and section of `ccl.Settings` by its name; one that does not exist is refused with the nearest name.
+
+        With `weights` ("timm:NAME", a file, a folder) it starts from these as version 0, and images at `keep` stand for
+        what they know. A mapping is the settings of that name: the weights of losses.
+
+        >>> encoder = ccl.ContinualEncoder.create("another-encoder", epochs=20, memory={"budget": "50MB"})
+        >>> encoder.version
+        0
+        """
+        named = {
+            "strategy": strategy,
+            "objective": objective,
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "temperature": temperature,
+            "seed": seed,
+            "device": device,
+            "precision": precision,
+            "threads": threads,
+            "encoder": encoder,
+            "memory": memory,
+            "optimizer": optimizer,
+            "views": views,
+        }
+        settings = {name: value for name, value in named.items() if value is not None} | further
+        if isinstance(weights, Mapping):
+            settings["weights"], weights = weights, None
         state = EncoderFolder(Path(folder))
         refuse_mistakes(settings)
+        if weights is None and keep:
+            raise UserError("keep is for an encoder that starts from weights; name them too")
+        if weights is not None:
+            if state.exists():
+                raise UserError(
+                    f"{folder} is an encoder folder already; ContinualEncoder.open({str(folder)!r}) opens it"
+                )
+            begin_from(state, str(weights), settings, [keep] if isinstance(keep, str | Path) else keep)
+            return cls(state)
         with locked(state.path, STATE):
             if state.exists():
                 raise UserError(
@@ -61,13 +132,32 @@ class ContinualEncoder:
         state.ledger()
         return cls(state)
 
+    def __repr__(self) -> str:
+        """What the ledger says, without reading a version."""
+        try:
+            ledger = self._state.ledger()
+        except UserError:
+            return f"ContinualEncoder({str(self.folder)!r}, nothing learned)"
+        own = {ledger.current, *ledger.ancestors}
+        sizes = [
+            event["num_images"] for event in ledger.events if event["kind"] == "learned" and event["version"] in own
+        ]
+        learned = f"{counted(sum(sizes), 'image')} in {counted(len(sizes), 'drop')}" if sizes else "nothing learned"
+        pinned = f", version {ledger.pinned} pinned" if ledger.pinned is not None else ""
+        version = f"version {ledger.current}, " if ledger.current else ""
+        return f"ContinualEncoder({str(self.folder)!r}, {version}{learned}{pinned})"
+
+    def status(self) -> dict[str, Any]:
+        """Versions, drops and events, and what is wrong with the current version, as `ccl status --json` has them."""
+        return folder_status(self._state)
+
     @property
     def folder(self) -> Path:
         return self._state.path
 
     @property
     def version(self) -> int:
-        """The current version; 0 before the first drop."""
+        """The current version; 0 before the first drop: what it started from, if it started from weights."""
         return self._state.ledger().current
 
     @property
@@ -84,7 +174,7 @@ class ContinualEncoder:
     def num_steps(self) -> int:
         """Drops that the current version has learned."""
         current = self.version
-        return len(self._state.versions.load(current).about["steps"]) if current else 0
+        return len(self._state.load(current).about["steps"]) if current else 0
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -101,44 +191,51 @@ class ContinualEncoder:
         chunk: int = CHUNK,
         restart: bool = False,
         keep_versions: int = KEEP_VERSIONS,
+        max_bad: float = MAX_BAD,
+        dry_run: bool = False,
         settings: Mapping[str, Any] | None = None,
         progress: bool | Observer = True,
     ) -> list[Outcome]:
         """Take in the next drop; interrupted, the same call resumes. An outcome for each step that this made.
 
         Paths, folders, globs, archives and lists of paths, a 4-D array or tensor, and a list of images are one drop.
-        Any other iterable is a stream without boundaries: every `chunk` images that are new become a step.
+        Any other iterable is a stream without boundaries: every `chunk` images that are new become a step. More than
+        `max_bad` percent of unusable files are refused, and listed beside the folder. With `dry_run` nothing is
+        learned: the outcome's message says what time, memory and disk the drop would take.
         """
         if keep_versions < 1:
             raise UserError(f"keep_versions must be at least 1, got {keep_versions}")
         display = progress if not isinstance(progress, bool) else make_display() if progress else Observer()
         options = Options(
-            name=name or _name_of(images),
+            name=name or name_of(images),
             asked=settings,
             probe=None if probe is None else Path(probe),
             max_drop=max_drop,
             restart=restart,
             keep_versions=keep_versions,
+            dry_run=dry_run,
         )
         outcomes = []
-        for drop in self._drops(images, chunk):
-            outcomes.append(learn(self._state, drop, display, options))
-            write_state_page(self._state)
-            if outcomes[-1].kind == "refused":
+        for drop in self._drops(images, chunk, max_bad):
+            with listing_bad_images(bad_images_beside(self.folder)):
+                outcomes.append(learn(self._state, drop, display, options))
+            if outcomes[-1].kind in ("refused", "planned"):
                 break
+            write_state_page(self._state)
         return outcomes
 
-    def _drops(self, images: Images, chunk: int) -> Iterator[Gather]:
+    def _drops(self, images: Images, chunk: int, max_bad: float) -> Iterator[Gather]:
         if isinstance(images, str | Path | np.ndarray | Tensor | Sequence):
-            yield _gather(images)
+            yield gathering(images, max_bad)
         else:
             for part in chunked(self._unseen(images), chunk, minimum=FEWEST_IMAGES):
-                yield _gather(part)
+                yield gathering(part, max_bad)
 
     def _unseen(self, images: Iterable[Any]) -> Iterator[Any]:
         """Images not met before: so that a stream that is begun anew is cut where it was cut the first time."""
         ledger = self._state.ledger() if self._state.exists() else Ledger()
-        known = self._state.seen(self._state.versions.load(ledger.current).about["seen"]) if ledger.current else set()
+        is_new = not self._state.exists() or self._state.knows_nothing(ledger)
+        known = set() if is_new else self._state.seen(self._state.load(ledger.current).about["seen"])
         for image in images:
             (digest,) = gather_arrays([image]).digests
             if digest not in known:
@@ -149,11 +246,60 @@ class ContinualEncoder:
         """A version to read images with; by default the pinned one, else the current one."""
         return frozen(self.folder, version)
 
-    def encode(self, images: Images, *, version: int | None = None) -> NDArray[np.float32]:
-        """Features (N, F) of the images, by the pinned version, else the current one; unusable files are refused."""
+    @overload
+    def encode(
+        self, images: Images, *, version: int | None = None, return_paths: Literal[False] = False
+    ) -> NDArray[np.float32]: ...
+    @overload
+    def encode(
+        self, images: Images, *, version: int | None = None, return_paths: Literal[True]
+    ) -> tuple[NDArray[np.float32], list[str]]: ...
+    def encode(
+        self, images: Images, *, version: int | None = None, return_paths: bool = False
+    ) -> NDArray[np.float32] | tuple[NDArray[np.float32], list[str]]:
+        """Features (N, F) of the images, by the pinned version, else the current one; unusable files are refused.
+
+        With `return_paths` also the path of each row; then unusable files, up to 5 %, are left out.
+        """
         with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
-            rows: NDArray[np.float32] = encoder.features(_gathered(images, Path(scratch)).source).numpy()
-            return rows
+            found = gathered(images, Path(scratch), may_skip=return_paths)
+            rows: NDArray[np.float32] = encoder.features(found.source).numpy()
+            return (rows, list(found.names)) if return_paths else rows
+
+    def probe(self, labelled: str | Path, *, save: bool = True, version: int | None = None) -> ProbeReport:
+        """Fit a classifier on a folder of class folders; what it is worth beside the start, raw pixels and HOG.
+
+        Saved, it is what `predict` uses.
+        """
+        if not Path(labelled).is_dir():
+            raise UserError(f"{labelled} is not a folder")
+        with closing(self.frozen(version)) as encoder, closing(start(self.folder)) as first:
+            report = probe(encoder, load_dataset("folder", labelled), first)
+            if save:
+                path = classifiers.default_path(self.folder, Path(labelled), encoder.version)
+                classifiers.save(report.classifier, path)
+        return report
+
+    def predict(
+        self,
+        images: Images,
+        *,
+        classifier: str | Path | None = None,
+        any_version: bool = False,
+        version: int | None = None,
+    ) -> list[tuple[str, str, float]]:
+        """Path, class and confidence of each image, by the newest classifier of the version.
+
+        Unusable files, up to 5 %, are left out. `any_version` takes the newest classifier of another version where this
+        one has none.
+        """
+        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
+            path = classifiers.newest(self.folder, encoder, any_version) if classifier is None else Path(classifier)
+            fitted = classifiers.load(path)
+            classifiers.check_fits(encoder, fitted, any_version)
+            found = gathered(images, Path(scratch), may_skip=True)
+            answers = classifiers.predict(encoder, fitted, encoder.features(found.source), any_version)
+        return [(name, answer.name, answer.confidence) for name, answer in zip(found.names, answers, strict=True)]
 
     def search(
         self, queries: Images, images: Images, path: str | Path, *, k: int = 10, version: int | None = None
@@ -163,7 +309,7 @@ class ContinualEncoder:
         with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             asked, searched = (
                 Collection(encoder.features(found.source), found.names, found.source.encoded)
-                for found in (_gathered(some, Path(scratch)) for some in (queries, images))
+                for found in (gathered(some, Path(scratch)) for some in (queries, images))
             )
             answers = find(asked, searched, k)
             write_sheet(Path(path), answers, f"Most alike, by version {encoder.version}")
@@ -171,38 +317,42 @@ class ContinualEncoder:
 
     def health(self, version: int | None = None) -> dict[str, Any]:
         """How this version compared with the one before on the remembered images, as plain values, with a verdict."""
-        step = self._state.version(version).about["steps"][-1]
+        steps = self._state.version(version).about["steps"]
+        if not steps:
+            raise UserError(f"version 0 of {self.folder} is what it started from: there is nothing to compare it with")
+        step = steps[-1]
         return {"verdict": step["verdict"], **(step["health"] or {}), "accuracy": step["accuracy"]}
 
     def export(self, path: str | Path, *, images: Images | None = None, version: int | None = None) -> Exported:
         """Write the encoder as .safetensors, .pt2 or .onnx with its card, checked against the original on the images.
 
-        Without images it is checked on those it remembers.
+        A path without a suffix is a folder in the hub's layout. Without images it is checked on those it remembers.
         """
         with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
             if images is None:
                 memory = self._state.memory_of(encoder.version)
                 source: ImageSource = EncodedSource(memory.files, memory.ids)
             else:
-                source = _gathered(images, Path(scratch)).source
-            exported = export(encoder, Path(path), source if len(source) else None)
-            write_card(encoder, exported)
-            return exported
+                source = gathered(images, Path(scratch)).source
+            return write_export(encoder, Path(path), source if len(source) else None)[0]
 
     def rollback(self, to: int | None = None) -> int:
-        """Make an older version current, by default the one before; what was learned since may be learned anew."""
+        """Make an older version current, by default the newest good one before the current one.
+
+        What was learned since may be learned anew.
+        """
         with locked(self.folder, STATE):
             ledger = self._state.ledger()
             if ledger.current == 0:
                 raise UserError(f"{self.folder} has learned nothing yet, so there is nothing to roll back")
-            goal = self._state.versions.load(ledger.current).about["parent"] if to is None else to
+            goal = self._state.good_before(ledger) if to is None else to
             if goal not in self._state.numbers(ledger):
                 raise UserError(
                     f"{self.folder} has no version {goal} to roll back to; there are {self._state.listed(ledger)}"
                 )
             if goal == ledger.current:
                 raise UserError(f"version {goal} is the current one already")
-            self._state.versions.load(goal)  # raises where it is not good
+            self._state.load(goal)  # raises where it is not good
             ledger.record("rolled back", version=goal, before=ledger.current)
             ledger.current = goal
             self._state.write(ledger)
@@ -219,31 +369,3 @@ class ContinualEncoder:
             ledger.record("unpinned" if version is None else "pinned", version=version)
             self._state.write(ledger)
         write_state_page(self._state)
-
-
-def _gather(images: Images) -> Gather:
-    """How these images, all of them as one, are gathered."""
-    if isinstance(images, str | Path):
-        return partial(gather, [images])
-    if isinstance(images, Sequence) and len(images) and all(isinstance(image, str | Path) for image in images):
-        return partial(gather, images)
-    return lambda scratch, progress, *how: gather_arrays(images, None, *how)
-
-
-def _gathered(images: Images, scratch: Path) -> Gathered:
-    """All of them; refuses what has unusable files, since rows would no longer match what was given."""
-    found = _gather(images)(scratch, lambda done, total: None, None, lambda digest: False)
-    if found.skipped:
-        raise UserError(f"{len(found.skipped)} files are not usable images, the first is {found.skipped[0]}")
-    return found
-
-
-def _name_of(images: Images) -> str:
-    """What people call a drop: the last part of its first path, or the kind of what was given."""
-    if isinstance(images, Sequence) and not isinstance(images, str) and len(images):
-        first = images[0]
-        more = f" and {len(images) - 1} more" if len(images) > 1 and isinstance(first, str | Path) else ""
-        return _name_of(first) + more if isinstance(first, str | Path) else f"{len(images)} images"
-    if isinstance(images, str | Path):
-        return Path(images).resolve().name or str(images)
-    return type(images).__name__

@@ -1,13 +1,15 @@
 """Settings for images nobody has described: chosen from their size, their number and the device.
 
 Conventions, not optima: sizes and widths are what two CPU cores or one GPU can learn in tens of minutes, and every
-value can be overridden. They are chosen once, at the first drop, and hold for all later ones.
+value can be overridden. How an image is seen and by which network is chosen once, at the first drop, and holds for
+all later ones; how much work a drop is worth is chosen for each (`drop_effort`).
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from ccl.catalogue import OBJECTIVES, RETENTION, WEIGHT_RULES
+from ccl.continual_encoder.drop_effort import DropSize, choose_effort
 from ccl.errors import UserError
 from ccl.loading import validated
 from ccl.settings import Settings, differences, merged
@@ -29,16 +31,50 @@ def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) ->
     is_gpu = device == "cuda"
     values: dict[str, Any] = {"dataset": "folder", "strategy": "ccl", "objective": "moco_v2"}
     seen, seen_why = _seeing(side, is_gpu)
-    effort, effort_why = _effort(num_images, is_gpu)
-    memory = {"memory": {"clusters": "estimate", "budget": 2000}, "probe": {"after": "never"}}
-    for part in (seen, effort, memory, asked):
+    effort, effort_why = choose_effort(DropSize(num_images), is_gpu, asked)
+    always = {"memory": {"clusters": "estimate"}, "moco_v2": {"key_momentum": 0.99}, "probe": {"after": "never"}}
+    for part in (seen, effort, always, asked):
         values = merged(values, part)
     return validated(values), [seen_why, effort_why]
 
 
 def refuse_mistakes(asked: Mapping[str, Any]) -> None:
     """Raises UserError where no images could make this valid: a typo is reported before any work."""
+    if isinstance(encoder := asked.get("encoder"), Mapping) and encoder.get("weights") is not None:
+        raise UserError(
+            "an encoder folder starts from weights with --from, or create(…, weights=…), not encoder.weights"
+        )
     choose(10_000, 32, "cpu", asked)
+
+
+def choose_start(
+    asked: Mapping[str, Any], is_gpu: bool, size: int | None, said: Mapping[str, Any]
+) -> tuple[Settings, list[str]]:
+    """Settings for an encoder that starts from weights, and why; `asked` names them, and is laid on top.
+
+    `size` is the side of its views, None: yet to be found; `said` how a file by `ccl export` wants its images.
+    """
+    values: dict[str, Any] = {"dataset": "folder", "objective": "moco_v2", "strategy": "predictive_rehearsal"}
+    seen: dict[str, Any] = {"views": {"recipe": "moco_imagenet"}, "temperature": 0.2}
+    if said:
+        recipe = "moco_cifar" if said.get("crop_fraction") == 1 else "moco_imagenet"
+        seen = {"views": {"recipe": recipe, "size": said.get("size"), "min_scale": 0.2}, "temperature": 0.1}
+        seen["data"] = {"resize": said.get("resize")}
+    elif size is not None:
+        seen["views"]["size"] = size
+        is_cut = is_gpu and size > _MEDIUM
+        seen["data"] = {"workers": 4} if is_cut else {"resize": round(size * 8 / 7)}
+    kept = {
+        "memory": {"clusters": "estimate", "budget": 2000, "selection": "view_variance"},
+        "predictive_distillation": {"space": "features"},
+        "encoder": {"stem": "imagenet", "batch_norm_groups": 1, "freeze_batch_norm": True},
+        "probe": {"after": "never"},
+    }
+    for part in (seen, kept, asked):
+        values = merged(values, part)
+    settings = validated(values)
+    why = f"{settings.encoder.backbone}, views of {settings.views.size} px; batch norm frozen, its features distilled"
+    return settings, [why]
 
 
 def _seeing(side: int, is_gpu: bool) -> tuple[dict[str, Any], str]:
@@ -58,22 +94,12 @@ def _seeing(side: int, is_gpu: bool) -> tuple[dict[str, Any], str]:
     return photos | {"views": {"recipe": "moco_imagenet", "size": 64}, "data": {"resize": 96}}, why
 
 
-def _effort(num_images: int, is_gpu: bool) -> tuple[dict[str, Any], str]:
-    """Batch, queue and epochs by the number of images: a set number of updates, whatever a drop's size."""
-    batch = min(256 if is_gpu else 128, max(16, 2 ** ((num_images // 8).bit_length() - 1) if num_images >= 16 else 16))
-    queue = min(4096, max(64, 2 ** ((num_images // 2).bit_length() - 1)))
-    updates, fewest, most = (20_000, 50, 400) if is_gpu else (2_000, 20, 200)
-    epochs = min(most, max(fewest, round(updates * batch / num_images)))
-    rate = round(0.06 * batch / 128, 4)
-    effort = {"batch_size": batch, "epochs": epochs, "optimizer": {"learning_rate": rate}}
-    why = f"{num_images:,} images → batches of {batch}, {epochs} epochs, a queue of {queue}"
-    return effort | {"moco_v2": {"queue_size": queue, "key_momentum": 0.99}}, why
-
-
 def changed(before: Settings, asked: Mapping[str, Any]) -> Settings:
     """An encoder folder's settings with changes for the drops to come; refuses what must stay as it is."""
     now = validated(merged(before.model_dump(mode="json"), asked))
     wrong = [line for line in differences(before, now) if line.startswith(_FIXED) or line.startswith(_FIXED_VIEWS)]
+    if now.moco_v2.queue_size > before.moco_v2.queue_size:
+        wrong = [line for line in wrong if not line.startswith("moco_v2.queue_size")]  # it may grow
     if wrong:
         raise UserError(f"an encoder keeps these settings for life: {'; '.join(wrong)}; learn into another folder")
     return now

@@ -2,9 +2,10 @@
 
     state.json       which version is current, which is pinned, and every event: replaced whole, so one truth at a time
     settings.yaml    what it learns with; absent until the first images are known
-    versions/N/      the learner with its memory after a drop, verified before use (`CheckpointStore`)
+    versions/N/      the learner with its memory after a drop, verified before use (`CheckpointStore`); version 0 is the
+                     encoder that it started from, where it started from weights
     seen/N.bin       16 bytes for each image of the drop that made version N: no image is learned twice
-    steps/N/         the metric rows of that drop, and the files that were no images
+    steps/N/         the metric rows of that drop, the files that were no images, and which classes a probe mistook
     learning/        the drop under way, and its checkpoints
 
 A version is current from the moment `state.json` names it. What a kill leaves before that is redone or swept away.
@@ -26,11 +27,11 @@ from ccl.run_files import SETTINGS
 from ccl.runs.folder_lock import Kind
 from ccl.runs.run_checkpoint import by_part
 from ccl.settings import Settings
-from ccl.training.checkpoint import Checkpoint, CheckpointStore
+from ccl.training.checkpoint import Checkpoint, CheckpointStore, DamagedError
 
 FORMAT = 1
 LEDGER, VERSIONS, SEEN, STEPS, LEARNING = "state.json", "versions", "seen", "steps", "learning"
-CLASSIFIERS, PAGE = "classifiers", "report.html"
+CLASSIFIERS, PAGE, PROBE = "classifiers", "report.html", "probe.json"
 DIGEST = 16  # bytes
 STATE = Kind("encoder folder", "--into", LEDGER, LEARNING)
 
@@ -40,7 +41,7 @@ class Ledger:
     """What `state.json` holds."""
 
     created: float = field(default_factory=time.time)
-    current: int = 0  # the current version; 0 before the first
+    current: int = 0  # the current version; 0 before the first drop, the weights it started from if there are any
     latest: int = 0  # the highest number ever given
     pinned: int | None = None  # the version that is used, whatever is learned meanwhile
     asked: dict[str, Any] = field(default_factory=dict)  # settings asked for before the first images were known
@@ -49,6 +50,21 @@ class Ledger:
     def record(self, kind: str, **about: Any) -> None:
         """Append an event."""
         self.events.append({"kind": kind, "when": time.time(), **about})
+
+    @property
+    def ancestors(self) -> list[int]:
+        """The versions that the current one was learned on, the newest first, as the events have it."""
+        parents, current = dict[int, int](), 0
+        for event in self.events:
+            if event["kind"] == "learned":
+                parents[event["version"]] = current
+            if event["kind"] in ("learned", "rolled back"):
+                current = event["version"]
+        found, number = [], parents.get(self.current, 0)
+        while number:
+            found.append(number)
+            number = parents.get(number, 0)
+        return found
 
 
 class EncoderFolder:
@@ -97,17 +113,63 @@ class EncoderFolder:
     def version(self, number: int | None = None) -> Checkpoint:
         """The version asked for; else the pinned one, else the current one."""
         ledger = self.ledger()
-        if ledger.current == 0:
+        if self.knows_nothing(ledger):
             raise UserError(f"{self.path} has learned nothing yet; `ccl learn IMAGES --into {self.path}`")
-        wanted = number or ledger.pinned or ledger.current
+        wanted = next(found for found in (number, ledger.pinned, ledger.current) if found is not None)
         if wanted not in self.numbers(ledger):
             raise UserError(f"{self.path} has no version {wanted}; there are {self.listed(ledger)}")
-        return self.versions.load(wanted)
+        return self.load(wanted)
+
+    def load(self, number: int) -> Checkpoint:
+        """This version, verified; a damaged one is reported with the newest good one and the way to it."""
+        try:
+            return self.versions.load(number)
+        except DamagedError as error:
+            raise DamagedError(f"{error}; {self._way_out(number)}") from error
+
+    def _way_out(self, damaged: int) -> str:
+        ledger = self.ledger()
+        good = self.newest_good(ledger)
+        if good is None:
+            return "no other version is good: learn the images anew into another folder"
+        if damaged == ledger.pinned:
+            return f"version {good} is the newest good one: `ccl pin {self.path} {good}` pins it instead"
+        if damaged == ledger.current:
+            return f"version {good} is the newest good one: `ccl rollback {self.path}` returns to it"
+        return f"version {good} is the newest good one"
+
+    def newest_good(self, ledger: Ledger) -> int | None:
+        """The newest version that verifies: the current one, one that it was learned on, else any."""
+        there = self.numbers(ledger)
+        candidates = [number for number in (ledger.current, *ledger.ancestors, *reversed(there)) if number in there]
+        return next(filter(self.is_good, candidates), None)
+
+    def good_before(self, ledger: Ledger) -> int:
+        """The newest good version that the current one was learned on; where that is damaged, any good one will do."""
+        there = self.numbers(ledger)
+        older = next((number for number in ledger.ancestors if number in there and self.is_good(number)), None)
+        if older is None and not self.is_good(ledger.current):
+            older = self.newest_good(ledger)
+        if older is None:
+            raise UserError(f"{self.path} has no older good version to roll back to; there are {self.listed(ledger)}")
+        return older
+
+    def is_good(self, number: int) -> bool:
+        """Whether this version is there and as it was saved."""
+        try:
+            self.versions.load(number)
+        except UserError:
+            return False
+        return True
+
+    def knows_nothing(self, ledger: Ledger) -> bool:
+        """Whether there is no version to use: before the first drop, unless version 0 holds what it started from."""
+        return ledger.current == 0 and 0 not in self.versions.numbers()
 
     def memory_of(self, number: int) -> RehearsalMemory:
         """The images that a version remembers."""
         memory = RehearsalMemory()
-        memory.load_state_dict(by_part(self.versions.load(number).tensors)["memory"])
+        memory.load_state_dict(by_part(self.load(number).tensors)["memory"])
         return memory
 
     def numbers(self, ledger: Ledger) -> list[int]:
@@ -125,10 +187,10 @@ class EncoderFolder:
                 self.versions.remove(number)
 
     def prune(self, ledger: Ledger, keep: int) -> None:
-        """Keep the last so many versions, and any that is current or pinned."""
+        """Keep the last so many versions, any that is current or pinned, and the one that it started from."""
         numbers = self.numbers(ledger)
         for number in numbers[:-keep]:
-            if number not in (ledger.current, ledger.pinned):
+            if number not in (0, ledger.current, ledger.pinned):
                 self.versions.remove(number)
 
     def remember_seen(self, number: int, digests: Sequence[bytes]) -> None:

@@ -2,9 +2,10 @@
 
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +17,18 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ccl.atomic_files import replacing
+from ccl.catalogue import CLASS_PATH, foreign_kind
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.continual_encoder.output_checks import check_target, require
 from ccl.data import ImageSource, chain, load_dataset
 from ccl.encoders import make_backbone
 from ccl.encoders.feature_extraction import evaluating
-from ccl.errors import UserError
+from ccl.encoders.weights import ABOUT
+from ccl.errors import UserError, how_to_install
 from ccl.settings import EncoderSettings
 
 MOST_IMAGES = 32  # that a file is compared on
 TOLERANCE = 1e-4  # of the largest feature
-ABOUT = "ccl"  # what the description is called in a file's metadata
 
 Reader = Callable[[Tensor], Tensor]  # images (N, 3, S, S) to features (N, F), by what stands in a file
 
@@ -44,7 +46,7 @@ class Exported:
     def checked(self) -> str:
         """The difference in words."""
         if self.max_difference is None:
-            return "not compared with the original: onnxruntime is missing (pip install 'ccl[onnx]')"
+            return f"not compared with the original: onnxruntime is missing; {how_to_install('onnx')}"
         compared = f"{self.num_images} image{'s' if self.num_images > 1 else ''}"
         return f"its features at most {self.max_difference:.1e} from the original's on {compared}"
 
@@ -54,21 +56,36 @@ class Format(NamedTuple):
 
     name: str
     write: Callable[[nn.Module, Tensor, dict[str, Any], Path], None]
-    read: Callable[[Path], Reader | None]
+    read: Callable[[Path, str], Reader | None]  # a class of the user's own may be imported if it has this path
 
 
 def check_export_target(path: Path) -> None:
-    """Refuse, before any work, a file that could not be written."""
+    """Refuse, before any work, a file or folder that could not be written."""
+    if is_folder(path):
+        if os.path.isfile(path) or (path.exists() and any(path.iterdir())):
+            raise UserError(f"{path} is not an empty folder; name another, or a file: {', '.join(FORMATS)}")
+        check_target(path.with_suffix(".safetensors"), FORMATS, "an encoder")
+        return
     check_target(path, FORMATS, "an encoder")
     if path.suffix == ".onnx":
         require(["onnx", "onnxscript"], "onnx", "an .onnx file")
 
 
-def export(frozen: FrozenEncoder, path: Path, images: ImageSource | None = None) -> Exported:
+def is_folder(path: Path) -> bool:
+    """Whether an export to here is a folder in the hub's layout: one without a suffix, or that is there."""
+    return path.suffix == "" or os.path.isdir(path)
+
+
+def export(frozen: FrozenEncoder, path: str | Path, images: ImageSource | None = None) -> Exported:
     """Write the backbone in the format that the suffix says; a file that gives other features is not left behind.
 
     Compared are up to `MOST_IMAGES` of the images, at even distances; None: of the pictures that ccl draws itself.
+
+    >>> exported = ccl.export(ccl.frozen("my-encoder"), "encoder.safetensors")
+    >>> exported.format, exported.num_images, exported.max_difference < 1e-5
+    ('safetensors', 32, True)
     """
+    path = Path(path)
     check_export_target(path)
     form = FORMATS[path.suffix]
     backbone = plain_backbone(frozen)
@@ -77,7 +94,7 @@ def export(frozen: FrozenEncoder, path: Path, images: ImageSource | None = None)
     largest = float(original(views).abs().max())
     with replacing(path) as unfinished:
         form.write(backbone, torch.zeros_like(views[:1].expand(2, -1, -1, -1)), frozen.description, unfinished)
-        read = form.read(unfinished)
+        read = form.read(unfinished, frozen.architecture.backbone)
         difference = None if read is None else _difference(read, original, views)
         if difference is not None and not difference <= TOLERANCE * largest:
             raise ArithmeticError(
@@ -93,21 +110,34 @@ def plain_backbone(frozen: FrozenEncoder) -> nn.Module:
     return _filled(frozen.architecture, tensors)
 
 
-def load_backbone(path: Path) -> nn.Module:
-    """The backbone in a .safetensors file that `export` wrote, ready to evaluate; no code in the file runs."""
+def load_backbone(path: str | Path, backbone: str = "") -> nn.Module:
+    """The backbone in a .safetensors file that `export` wrote, ready to evaluate; no code in the file runs.
+
+    A network that is a class of the user's own is made only if `backbone` names it too.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> backbone = ccl.load_backbone(ccl.export(encoder, "encoder.safetensors").path)
+    >>> backbone(torch.zeros(2, 3, 16, 16)).shape[1] == encoder.encoder.num_features
+    True
+    """
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})[ABOUT])
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
-        return _filled(EncoderSettings.model_validate(about["architecture"]), tensors)
+        architecture = EncoderSettings.model_validate(about["architecture"])
+        # A file does not choose what is imported.
+        if foreign_kind(architecture.backbone) == CLASS_PATH and architecture.backbone != backbone:
+            raise UserError(f"it is of {architecture.backbone}; give that as backbone, if you trust it")
+        return _filled(architecture, tensors)
     except Exception as error:  # safetensors raises many kinds for broken files
         why = " ".join(str(error).split())[:160]
         raise UserError(f"{path} is not a backbone by ccl export: {why}") from error
 
 
 def _filled(architecture: EncoderSettings, tensors: dict[str, Tensor]) -> nn.Module:
-    with torch.device("meta"):  # no memory before names and shapes are known to fit
-        backbone = make_backbone(architecture.backbone, architecture.stem, architecture.width)
+    # No memory before names and shapes are known to fit; code of others may compute when it is made.
+    with nullcontext() if foreign_kind(architecture.backbone) else torch.device("meta"):
+        backbone = make_backbone(architecture.backbone, architecture.stem, architecture.width, architecture.options)
     backbone.load_state_dict(tensors, assign=True)
     return backbone.eval().requires_grad_(False)
 
@@ -160,7 +190,7 @@ def _write_pt2(backbone: nn.Module, example: Tensor, about: dict[str, Any], path
     torch.export.save(program, path, extra_files={f"{ABOUT}.json": json.dumps(about)})
 
 
-def _read_pt2(path: Path) -> Reader:
+def _read_pt2(path: Path, backbone: str) -> Reader:
     return cast(Reader, torch.export.load(path).module())
 
 
@@ -183,7 +213,7 @@ def _write_onnx(backbone: nn.Module, example: Tensor, about: dict[str, Any], pat
     program.save(path, external_data=False)
 
 
-def _read_onnx(path: Path) -> Reader | None:
+def _read_onnx(path: Path, backbone: str) -> Reader | None:
     import onnx
 
     onnx.checker.check_model(path)

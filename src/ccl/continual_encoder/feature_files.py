@@ -34,12 +34,19 @@ def check_features_target(path: Path) -> None:
         require(["pyarrow.parquet"], "parquet", "a .parquet file")
 
 
-def write_features(path: Path, rows: Tensor, names: Sequence[str], version: int, about: Mapping[str, Any]) -> None:
+def write_features(
+    path: str | Path, rows: Tensor, names: Sequence[str], version: int, about: Mapping[str, Any]
+) -> None:
     """Rows (N, F) and the N images' names, in the format that the suffix says; a reader never meets half a file.
 
     .npz: `features`, `paths`, `version` and `about` (JSON). .csv: path, version, f0, f1, … .parquet: path, version and
     `features`, a list of F numbers; `about` is in the metadata of its schema.
+
+    >>> ccl.write_features("features.npz", torch.zeros(2, 4), ["a.jpg", "b.jpg"], version=1, about={})
+    >>> ccl.read_features("features.npz").names
+    ('a.jpg', 'b.jpg')
     """
+    path = Path(path)
     if rows.ndim != 2 or len(rows) != len(names):
         raise ValueError(f"{tuple(rows.shape)} rows do not fit {len(names)} names")
     check_features_target(path)
@@ -84,8 +91,14 @@ _WRITERS: dict[str, Callable[[Path, NDArray[np.float32], Sequence[str], int, str
 }
 
 
-def read_features(path: Path) -> FeatureFile:
-    """A .npz file as `write_features` makes it; anything else is refused, and no code in it runs."""
+def read_features(path: str | Path) -> FeatureFile:
+    """A .npz file as `write_features` makes it; anything else is refused, and no code in it runs.
+
+    >>> ccl.write_features("features.npz", torch.ones(2, 4), ["a.jpg", "b.jpg"], version=1, about={})
+    >>> ccl.read_features("features.npz").rows.shape
+    torch.Size([2, 4])
+    """
+    path = Path(path)
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(item.file_size for item in archive.infolist()) > path.stat().st_size:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.restoring import load_learner
 from ccl.data import ImageSource, squared
 from ccl.encoders import Encoder
 from ccl.encoders.feature_extraction import extract
@@ -23,12 +24,17 @@ from ccl.training.checkpoint import Checkpoint
 from ccl.views import Recipe, Viewer
 
 _CHUNK = 2048  # images that are held decoded at one time
-_STUDENT = "encoder."  # the learner's tensors that are the student's
+STUDENT = "encoder."  # the learner's tensors that are the student's
 
 
 @dataclass(frozen=True)
 class FrozenEncoder:
-    """An encoder that no longer learns, with all it takes to show it images as it is used to see them."""
+    """An encoder that no longer learns, with all it takes to show it images as it is used to see them.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> encoder.version, encoder.preprocessing["size"]
+    (1, 16)
+    """
 
     encoder: Encoder
     viewer: Viewer
@@ -101,7 +107,8 @@ class FrozenEncoder:
     @property
     def _backbone(self) -> dict[str, Any]:
         """In the words of the settings; a width of None is the published one."""
-        return self.architecture.model_dump(include={"backbone", "stem", "width"})
+        options = {"options"} if self.architecture.options else set()
+        return self.architecture.model_dump(include={"backbone", "stem", "width", *options})
 
     def refuse_other(self, maker: Mapping[str, Any], what: str, advice: str) -> None:
         """Refuse a file whose maker, as `description` has it, gives other features than this encoder."""
@@ -112,28 +119,55 @@ class FrozenEncoder:
         raise UserError(f"{what} was made with {of_what}: features of one say nothing to the other; {advice}")
 
 
-def frozen(state: Path, version: int | None = None) -> FrozenEncoder:
-    """The encoder of this version; by default of the pinned one, else of the current one."""
-    folder = EncoderFolder(state)
+def frozen(state: str | Path, version: int | None = None) -> FrozenEncoder:
+    """The encoder of this version; by default of the pinned one, else of the current one.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> encoder.features(ccl.load_dataset("symbols", images_per_class=2).train).shape[0]
+    20
+    """
+    folder = EncoderFolder(Path(state))
     checkpoint = folder.version(version)
     settings = folder.settings()
     assert settings is not None, "an encoder folder with a version has settings"
     return thawed(settings, checkpoint)
 
 
+def start_encoder(folder: EncoderFolder, settings: Settings) -> FrozenEncoder:
+    """The encoder before its first drop: version 0 where there is one, else as it is initialised from the seed."""
+    if 0 in folder.versions.numbers():
+        return thawed(settings, folder.load(0))
+    device = build_device(settings)
+    encoder = build_encoder(settings, device)
+    encoder.eval()
+    return FrozenEncoder(encoder, build_viewer(settings, device), settings.encoder, 0, settings.data.resize)
+
+
+def start(state: Path) -> FrozenEncoder:
+    """The encoder of this folder before its first drop, to compare with."""
+    folder = EncoderFolder(state)
+    settings = folder.settings()
+    assert settings is not None, "an encoder folder with a version has settings"
+    return start_encoder(folder, settings)
+
+
+def student_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The student's weights in a version, by the encoder's names."""
+    tensors = by_part(checkpoint.tensors)["learner"]
+    return {name.removeprefix(STUDENT): value for name, value in tensors.items() if name.startswith(STUDENT)}
+
+
 def thawed(settings: Settings, checkpoint: Checkpoint) -> FrozenEncoder:
     """The encoder that a version holds."""
     device = build_device(settings)
-    tensors = by_part(checkpoint.tensors)["learner"]
-    if settings.method.weight_rule:  # what is used may be another network than the student: the rule knows
+    if settings.method.weight_rule and checkpoint.about["steps"]:
+        # What is used may be another network than the student: the rule knows.
         learner = build_learner(settings, device)
-        learner.load_state_dict(tensors)
+        load_learner(learner, by_part(checkpoint.tensors)["learner"])
         encoder = learner.product
     else:
         encoder = build_encoder(settings, device)
-        encoder.load_state_dict(
-            {name.removeprefix(_STUDENT): value for name, value in tensors.items() if name.startswith(_STUDENT)}
-        )
+        encoder.load_state_dict(student_of(checkpoint))
     encoder.eval()
     viewer = build_viewer(settings, device)
     return FrozenEncoder(encoder, viewer, settings.encoder, checkpoint.number, settings.data.resize, checkpoint.about)

@@ -3,21 +3,27 @@
 The same call again resumes where it was interrupted, to the same bits; the images are not needed afterwards.
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from ccl.atomic_files import write_file
-from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, choose
-from ccl.continual_encoder.encoder_folder import STATE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, refuse_mistakes
+from ccl.continual_encoder.drop_settings import ASKED, asked_until, chosen_settings
+from ccl.continual_encoder.encoder_folder import PROBE, STATE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.frozen_encoder import student_of
 from ccl.continual_encoder.pending_drop import UNPACKED, PendingDrop, fingerprint, forget_stale, is_begun, mark_refused
-from ccl.continual_encoder.promotion import judged, load_labelled, lost_too_much
-from ccl.data import BadImage, Gathered, ImageSource, squared, write_bad_images
+from ccl.continual_encoder.planning import plan
+from ccl.continual_encoder.promotion import CONFUSION, check_labelled, judged, load_labelled, lost_too_much
+from ccl.continual_encoder.restoring import load_learner
+from ccl.continual_encoder.tables import kept_sentence
+from ccl.data import ArraySource, BadImage, Gathered, ImageSource, SquaredSource, squared, write_bad_images
 from ccl.errors import UserError
 from ccl.run_files import METRICS, read_rows
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
@@ -49,16 +55,17 @@ class Options:
     max_drop: float | None = None  # points that may be lost; None: any
     restart: bool = False  # forget an unfinished drop
     keep_versions: int = KEEP_VERSIONS
+    dry_run: bool = False  # only say what it would take
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of a drop."""
 
-    kind: Literal["learned", "known", "refused"]
+    kind: Literal["learned", "known", "refused", "planned"]
     version: int  # the current one; 0 for none
-    message: str  # in a line
-    step: Mapping[str, Any]  # what the state remembers of the drop, as JSON values; empty for "known"
+    message: str  # in a line, or some for "planned"
+    step: Mapping[str, Any]  # what the state remembers of the drop, as JSON values; empty for "known" and "planned"
 
 
 def learn(state: EncoderFolder, gather: Gather, display: Observer, options: Options) -> Outcome:
@@ -83,13 +90,14 @@ class _Drop:
         self, state: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
     ) -> None:
         self.state, self.ledger, self.display, self.options, self.stop = state, ledger, display, options, stop
-        self.parent = state.versions.load(ledger.current) if ledger.current else None
+        self.parent = None if state.knows_nothing(ledger) else state.load(ledger.current)
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
         self.step = len(self.past["steps"])
 
     def learn(self, gather: Gather) -> Outcome:
         is_known = self.state.seen(self.past["seen"]).__contains__
         before = self._settings_before()
+        self._check_options(before)
         side = None if before is None else before.data.resize
         gathered = gather(self.state.learning / UNPACKED, self.display.loading, side, is_known)
         self.display.run_ends()  # the bar of the gathering
@@ -98,25 +106,26 @@ class _Drop:
         new = gathered.without(is_known, first_id=int(self.past["next_id"]))
         self._note_repeats(new)
         if not len(new.source):
-            known = f"all {new.num_known:,} images were learned before; nothing to do"
-            return Outcome("known", self.ledger.current, known, {})
+            known = "the only image was" if new.num_known == 1 else f"all {new.num_known:,} images were"
+            return Outcome("known", self.ledger.current, f"{known} learned before; nothing to do", {})
         if len(new.source) < FEWEST_IMAGES:
             raise UserError(
-                f"{len(new.source)} new images are too few to learn from (at least {FEWEST_IMAGES}); "
+                f"too few new images to learn from: {len(new.source)} (at least {FEWEST_IMAGES}); "
                 "keep them and give them together with the next"
             )
-        settings = self._settings(new, before)
+        pending, settings = self._pending(new, before)
+        if self.options.dry_run:
+            num_remembered = len(self.state.memory_of(self.ledger.current)) if self.parent else 0
+            lines = plan(settings, new, num_remembered, self.state.path, self.options.keep_versions)
+            return Outcome("planned", self.ledger.current, "\n".join(lines), {})
         labelled = load_labelled(self.options.probe, settings.data.resize) if self.options.probe else None
-        pending = PendingDrop(self.options.name, fingerprint(new), self.ledger.current, len(new.source))
         pending.begin(self.state, self.ledger, settings, self.options.restart, self.display)
         if gathered.skipped:
             self._note_bad(gathered.skipped)
-        images = new.source
-        if settings.data.resize is not None:  # those of a first drop: others have this size already
-            images = squared(images, settings.data.resize, self.display.loading)
-            self.display.run_ends()
+        images = self._sized(new, settings.data.resize)
         device = build_device(settings)
-        learner, viewer = build_learner(settings, device), build_viewer(settings, device)
+        start = student_of(self.parent) if self.parent is not None and self.step == 0 else None
+        learner, viewer = build_learner(settings, device, start), build_viewer(settings, device)
         try:
             self._train(settings, learner, viewer, images, pending.fingerprint)
             step = self._about(new, learner) | judged(
@@ -124,9 +133,32 @@ class _Drop:
             )
         finally:
             viewer.close()
+        if step["accuracy"] is not None and (confusion := step["accuracy"].pop(CONFUSION, None)):
+            write_file(self.state.learning / PROBE, json.dumps(confusion))
         if self.parent is not None and (reason := lost_too_much(step, self.options.max_drop)):
             return self._refuse(step, reason)
-        return self._promote(settings, learner, new, step)
+        return self._promote(settings, learner, new, step, pending.asked)
+
+    def _sized(self, new: Gathered, side: int | None) -> ImageSource:
+        """The images in the size in which they are learned; those of later drops have it already."""
+        if side is None:
+            return new.source
+        squares = squared(new.source, side, self.display.loading)
+        self.display.run_ends()
+        originals = new.originals or (new.source if new.source.image_size is None else None)
+        if originals is None or not isinstance(squares, ArraySource):
+            return squares
+        return SquaredSource(squares, originals, new.digests)
+
+    def _check_options(self, before: Settings | None) -> None:
+        """Refuse mistakes before any image is read, also where none turns out to be new."""
+        asked = self.options.asked or {}
+        if before is not None:
+            changed(before, asked)
+        else:
+            refuse_mistakes(merged(self.ledger.asked, asked))
+        if self.options.probe is not None:
+            check_labelled(self.options.probe)
 
     def _note_repeats(self, new: Gathered) -> None:
         parts = [f"{new.num_known:,} were learned before"] if new.num_known else []
@@ -144,21 +176,21 @@ class _Drop:
         is_resumed = is_begun(self.state) and not self.options.restart
         return self.state.settings() if self.parent is not None or is_resumed else None
 
-    def _settings(self, new: Gathered, before: Settings | None) -> Settings:
-        """Those of the state, or chosen for its first images."""
+    def _pending(self, new: Gathered, before: Settings | None) -> tuple[PendingDrop, Settings]:
+        """The drop, and its settings: as it began, or chosen for it and kept with it before anything is learned."""
         asked = self.options.asked or {}
-        if before is not None:
-            return changed(before, asked)
-        asked = merged(self.ledger.asked, asked)
-        kind = str(asked.get("device", "auto"))
-        if kind == "auto":
-            kind = "cuda" if torch.cuda.is_available() else "cpu"
-        settings, reasons = choose(len(new.source), new.median_side, kind.partition(":")[0], asked)
+        pending = PendingDrop(self.options.name, fingerprint(new), self.ledger.current, len(new.source))
+        begun = None if self.options.restart else pending.begun(self.state)
+        if begun is not None and before is not None:
+            return begun, changed(before, asked)
+        before = before if self.parent is not None else None
+        asked = merged(asked_until(self.parent, before, self.ledger.asked), asked)
+        settings, reasons = chosen_settings(self.parent, before, new, asked)
         for line in reasons:
             self.display.note(line)
-        if asked:
+        if asked and self.parent is None:
             self.display.note(f"as asked: {', '.join(_flat(asked))}")
-        return settings
+        return replace(pending, asked=asked), settings
 
     def _train(
         self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
@@ -190,6 +222,8 @@ class _Drop:
             "num_known": new.num_known,
             "num_repeated": new.num_repeated,
             "num_remembered": len(learner.memory),
+            "num_kept": int((learner.memory.steps == self.step).sum()),
+            "memory_bytes": sum(map(len, learner.memory.files)),
             "seconds": round(sum(float(row.get("seconds", 0.0)) for row in read_rows(self.state.learning)), 1),
         }
 
@@ -200,9 +234,16 @@ class _Drop:
             self.state.write(self.ledger)
         return Outcome("refused", self.ledger.current, f"not promoted: {reason}", step)
 
-    def _promote(self, settings: Settings, learner: Learner, new: Gathered, step: dict[str, Any]) -> Outcome:
+    def _promote(
+        self,
+        settings: Settings,
+        learner: Learner,
+        new: Gathered,
+        step: dict[str, Any],
+        asked: Mapping[str, Any],
+    ) -> Outcome:
         """Everything is written aside first; the ledger's line makes it current."""
-        number = self.ledger.latest + 1
+        number, num_seen = self.ledger.latest + 1, int(self.past["next_id"]) + len(new.source)
         parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict(), "optimizer": self.momentum}
         steps = [*self.past["steps"], {**step, "version": number}]
         about = {
@@ -211,15 +252,17 @@ class _Drop:
             "created": time.time(),
             "steps": steps,
             "seen": [*self.past["seen"], number],
-            "next_id": int(self.past["next_id"]) + len(new.source),
+            "next_id": num_seen,
             "strategy": settings.strategy,
             "settings": settings.model_dump(mode="json"),
+            ASKED: dict(asked),
+            **({"weights": self.past["weights"]} if "weights" in self.past else {}),
         }
         self.state.remember_seen(number, new.digests)
         self.state.versions.save(joined_parts(parts), about, number=number)
         kept = self.state.path / STEPS / f"{number:08d}"
         kept.mkdir(parents=True, exist_ok=True)
-        for name in (METRICS, BAD_IMAGES):
+        for name in (METRICS, BAD_IMAGES, PROBE):
             if (self.state.learning / name).exists():
                 write_file(kept / name, (self.state.learning / name).read_bytes())
         self.state.write_settings(settings)
@@ -228,12 +271,14 @@ class _Drop:
         self.state.write(self.ledger)
         self.state.forget_learning()
         self.state.prune(self.ledger, self.options.keep_versions)
-        return Outcome("learned", number, f"version {number}: {step['verdict']}", steps[-1])
+        message = f"version {number}: {step['verdict']} {kept_sentence(step, num_seen)}"
+        return Outcome("learned", number, message, steps[-1])
 
 
 def _restore(learner: Learner, version: Checkpoint) -> None:
     parts = by_part(version.tensors)
-    learner.load_state_dict(parts["learner"])
+    if version.about["steps"]:  # version 0 holds an encoder alone, with which the learner was built
+        load_learner(learner, parts["learner"])
     learner.memory.load_state_dict(parts["memory"])
 
 

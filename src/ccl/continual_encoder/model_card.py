@@ -10,14 +10,20 @@ from typing import Any
 import torch
 
 from ccl.atomic_files import write_file
+from ccl.catalogue import foreign_kind
 from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.report.templates import render
 
 
 def write_card(frozen: FrozenEncoder, exported: Exported) -> Path:
-    """Write the card as `<name>.card.md` beside the export."""
-    path = exported.path.with_suffix(".card.md")
+    """Write the card as `<file>.card.md` beside the export, so that each export has its own.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> ccl.write_card(encoder, ccl.export(encoder, "encoder.safetensors")).name
+    'encoder.safetensors.card.md'
+    """
+    path = exported.path.with_name(f"{exported.path.name}.card.md")
     write_file(path, card(frozen, exported))
     return path
 
@@ -35,6 +41,8 @@ def card(frozen: FrozenEncoder, exported: Exported) -> str:
         exported=exported,
         backbone=options.backbone,
         network=f"{options.backbone}{width}, {options.stem} stem" if is_resnet else options.backbone,
+        weights=str(about.get("weights", "")).removeprefix("weights: "),
+        is_foreign=foreign_kind(options.backbone) is not None,
         is_published=is_resnet and options.width in (None, 64),
         stem=options.stem,
         num_features=frozen.encoder.num_features,
@@ -50,7 +58,10 @@ def card(frozen: FrozenEncoder, exported: Exported) -> str:
 def _in_words(measures: Mapping[str, Any] | None) -> str:
     """ "rank 12.3, agreement 80 → 83": what is known of each, a pair as its way from before to after."""
     ways = {}
-    for key, value in (measures or {}).items():
+    plain = {key: value for key, value in (measures or {}).items() if not isinstance(value, Mapping)}
+    for kind, values in (measures or {}).get("beside", {}).items():
+        plain |= {f"{kind} {key}": value for key, value in values.items()}
+    for key, value in plain.items():
         points = [point for point in (value if isinstance(value, list) else [value]) if point is not None]
         ways[key] = " → ".join(f"{point:.4g}" if isinstance(point, float) else str(point) for point in points)
     return ", ".join(f"{key} {way}" for key, way in ways.items() if way)

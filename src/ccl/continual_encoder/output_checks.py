@@ -1,12 +1,15 @@
 """Files that can't be written, and packages that are missing, refused before the work rather than after it."""
 
 import importlib
+import math
 import os
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from ccl.errors import UserError
+from ccl.data import TooManyBadError, write_bad_images
+from ccl.errors import UserError, how_to_install
 
 
 def check_target(path: Path, suffixes: Collection[str], what: str) -> None:
@@ -23,10 +26,27 @@ def check_target(path: Path, suffixes: Collection[str], what: str) -> None:
         raise UserError(f"can't write {path}: {folder}: {error.strerror}") from error
 
 
+def bad_images_beside(target: Path) -> Path:
+    """Where files that are not usable images are listed, next to what was to be written."""
+    target = target.absolute()
+    return target.with_name(f"{target.name}.bad_images.csv")
+
+
+@contextmanager
+def listing_bad_images(table: Path) -> Iterator[None]:
+    """Where too many files are not usable, all of them are listed in the table before that is refused."""
+    try:
+        yield
+    except TooManyBadError as error:
+        write_bad_images(table, error.bad)
+        allowed = math.ceil(error.share)
+        raise UserError(f"{error}; all are listed in {table}; --max-bad {allowed} leaves them out") from error
+
+
 def require(packages: Collection[str], extra: str, what: str) -> None:
     """Refuse what needs packages that are not there."""
     for package in packages:
         try:
             importlib.import_module(package)
         except Exception as error:  # a broken installation raises anything
-            raise UserError(f"{what} needs {package}, which can't be imported; pip install 'ccl[{extra}]'") from error
+            raise UserError(f"{what} needs {package}, which can't be imported; {how_to_install(extra)}") from error

@@ -1,6 +1,7 @@
 """The page of an encoder folder: its history, its health, the images it remembers, versions, what was refused."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -8,11 +9,23 @@ from matplotlib.ticker import MaxNLocator
 
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.encoder_folder import PAGE, EncoderFolder, Ledger
-from ccl.continual_encoder.tables import ACCURACY, MEASURES, Step, accuracy_error, events, history, pair
+from ccl.continual_encoder.probe_tables import class_table, confusion_figure, kept_confusion, score_table, scores_of
+from ccl.continual_encoder.tables import (
+    ACCURACY,
+    MEASURES,
+    Step,
+    accuracy_error,
+    events,
+    history,
+    pair,
+    start_of,
+    step_warnings,
+)
 from ccl.memory import RehearsalMemory
 from ccl.report.drawing import GREY, Drawing, drawing, drawing_of
 from ccl.report.templates import render
 from ccl.report.thumbnails import Thumbnail, thumbnail
+from ccl.training.checkpoint import DamagedError
 
 _SHOWN = 24  # remembered images of a step
 _MOST_SHOWN = 600  # of all steps: the page stays below a few MB
@@ -25,22 +38,29 @@ _Kept = tuple[str, list[tuple[Thumbnail, str]]]  # of one step: its title, and i
 
 
 def write_state_page(state: EncoderFolder) -> None:
-    """Write the page anew; one that has learned nothing has none."""
+    """Write the page anew; one that has learned nothing has none, and one that is damaged keeps its last."""
     ledger = state.ledger()
     if not ledger.current:
+        (state.path / PAGE).unlink(missing_ok=True)  # of a version that was rolled back
         return
-    about = state.version(ledger.current).about
-    steps, memory = about["steps"], state.memory_of(ledger.current)
+    try:
+        about, memory = state.load(ledger.current).about, state.memory_of(ledger.current)
+    except DamagedError:
+        return
+    steps = about["steps"]
     page = render(
         "ccl.continual_encoder",
         "page.html.j2",
         title=state.path.resolve().name,
         headline=_headline(ledger, steps, memory),
         verdict=steps[-1]["verdict"],
+        warnings=step_warnings(steps[-1]),
+        probe=_probe(state, steps[-1]),
         history=history(steps, ledger, state.numbers(ledger)),
         health=_curves(steps, MEASURES),
         accuracy=_curves(steps, {ACCURACY: ACCURACY}),
         tested=steps[-1]["accuracy"],
+        start_agreement=_start_agreement(steps[-1]),
         memory=_gallery(memory, steps),
         events=events(ledger),
         settings=about["settings"],
@@ -48,11 +68,31 @@ def write_state_page(state: EncoderFolder) -> None:
     write_file(state.path / PAGE, page)
 
 
+def _probe(state: EncoderFolder, step: Step) -> dict[str, Any] | None:
+    """What the last drop's probe found: tables, and a drawing where it is still there; None where none was made."""
+    scores = scores_of(step["accuracy"])
+    if not scores:
+        return None
+    shown: dict[str, Any] = {"scores": score_table(scores)}
+    if (kept := kept_confusion(state, step["version"])) is not None:
+        name = "Which classes are taken for which"
+        shown |= {
+            "classes": class_table(*kept, most=None),
+            "confusion": drawing_of(name, confusion_figure(*kept), "confusion"),
+        }
+    return shown
+
+
+def _start_agreement(step: Step) -> str:
+    value = start_of(step, "group_agreement")
+    return "not measured" if value is None else f"{value:.1f} %"
+
+
 def _headline(ledger: Ledger, steps: Sequence[Step], memory: RehearsalMemory) -> str:
     num_images, num_bytes = sum(step["num_images"] for step in steps), sum(map(len, memory.files))
     pinned = "" if ledger.pinned is None else f" Version {ledger.pinned} is pinned and used."
     drops = "one drop" if len(steps) == 1 else f"{len(steps)} drops"
-    kept = f"{len(memory):,} images ({num_bytes / 1e6:.1f} MB) are remembered, the others are not needed any more."
+    kept = f"{len(memory):,} of them ({num_bytes / 1e6:.1f} MB) are remembered, the others are not needed any more."
     return f"Version {ledger.current} is current.{pinned} {num_images:,} unlabelled images learned in {drops}; {kept}"
 
 
@@ -63,7 +103,7 @@ def _curves(steps: Sequence[Step], titles: Mapping[str, str]) -> list[Drawing]:
 
 
 def curve_over_drops(steps: Sequence[Step], key: str) -> Figure:
-    """After each drop a dot with its number; where there is a before, a grey one joined to it.
+    """After each drop a dot with its number; where there is a before, a grey one joined to it; the start is dotted.
 
     The axis begins at zero, and shares show their whole range, so that a small change looks small.
     """
@@ -78,6 +118,8 @@ def curve_over_drops(steps: Sequence[Step], key: str) -> Figure:
             if before is not None:
                 axes.plot([place, place], [before, after], color=GREY, linewidth=1)
                 axes.plot([place], [before], color=GREY, marker="o", markersize=4, linestyle="none")
+        starts = [(place, start) for place, step in enumerate(steps, 1) if (start := start_of(step, key)) is not None]
+        axes.plot([place for place, _ in starts], [start for _, start in starts], color=GREY, linestyle=":", marker="_")
         places, heights = [place for place, _, _ in known], [after for _, _, after in known]
         axes.plot(places, heights, color=_AFTER, marker="o", markersize=4)
         if key == ACCURACY:  # one standard error by the test set to either side

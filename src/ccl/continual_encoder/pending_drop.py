@@ -4,7 +4,8 @@ import hashlib
 import json
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,19 @@ class PendingDrop:
     fingerprint: str
     parent: int
     num_images: int
+    asked: Mapping[str, Any] = field(default_factory=dict)  # all settings that were ever asked for, this drop's on top
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return self.fingerprint, self.parent, self.num_images
+
+    def begun(self, state: EncoderFolder) -> "PendingDrop | None":
+        """This drop as it was begun before, None where it was not."""
+        if not is_begun(state):
+            return None
+        known = {key: value for key, value in _read(state.learning / DROP).items() if key in asdict(self)}
+        before = PendingDrop(**{**asdict(self), **known})
+        return before if before._identity == self._identity else None
 
     def begin(self, state: EncoderFolder, ledger: Ledger, settings: Settings, restart: bool, display: Observer) -> None:
         """From here on this drop is under way, or resumed; refuses where another one is."""
@@ -39,11 +53,11 @@ class PendingDrop:
         if path.exists() and restart:
             display.note("the unfinished drop is forgotten")
             _forget(state)
+        elif self.begun(state) is not None:
+            _refuse_changes(state, settings)
+            return
         elif path.exists():
             begun = _read(path)
-            if all(begun.get(key) == value for key, value in asdict(self).items() if key != "name"):
-                _refuse_changes(state, settings)
-                return
             if not begun.get("refused"):
                 raise UserError(
                     f"{state.path} is in the middle of learning {begun.get('name')!r} ({begun.get('num_images')} "

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from ccl.continual_encoder.encoder_folder import EncoderFolder
-from ccl.continual_encoder.frozen_encoder import thawed
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder, start_encoder, thawed
+from ccl.continual_encoder.probing import baselines
 from ccl.data import Dataset, ImageSource, load_dataset
+from ccl.data.folders import scan
 from ccl.encoders import Encoder
 from ccl.encoders.feature_extraction import evaluating, extract
 from ccl.errors import UserError
-from ccl.evaluation import Drift, Reading, fair_voters, fit, knn_accuracy
+from ccl.evaluation import Drift, Reading, confusion_matrix, score_features
 from ccl.memory import RehearsalMemory
 from ccl.settings import Settings
 from ccl.training import Learner
@@ -21,20 +23,30 @@ from ccl.training.checkpoint import Checkpoint
 from ccl.views import Viewer
 
 _MOMENT = (-1, -2)  # the views of no step and no selection, the same before and after
+CONFUSION = "confusion"  # of an accuracy: too large to be kept in every version, so it lies beside
 _BATCH = 512
 _MOST_IMAGES = 4096  # remembered ones that are read, at even distances
 
 
-def load_labelled(folder: Path, resize: int | None) -> Dataset:
-    """A folder of class folders with a held-out part, in the form that the encoder is used to."""
+def check_labelled(folder: Path) -> None:
+    """Refuse, before any image is read, a folder without classes or without a part to hold out."""
     if not folder.is_dir():
         raise UserError(f"--probe {folder} is not a folder; it takes one with a folder of images for each class")
+    _refuse_unlabelled(folder, scan(folder))
+
+
+def load_labelled(folder: Path, resize: int | None) -> Dataset:
+    """A folder of class folders with a held-out part, in the form that the encoder is used to."""
     dataset = load_dataset("folder", folder, resize=resize)
+    _refuse_unlabelled(folder, dataset)
+    return dataset
+
+
+def _refuse_unlabelled(folder: Path, dataset: Dataset) -> None:
     if dataset.train_labels is None or dataset.test is None or len(dataset.class_names) < 2:
         raise UserError(
             f"--probe {folder} needs a folder for each of two classes or more, with 5 images or more in each"
         )
-    return dataset
 
 
 def judged(
@@ -49,22 +61,30 @@ def judged(
 ) -> dict[str, Any]:
     """Health and verdict on what was remembered when the drop came, and accuracy on labelled images, as JSON values."""
     before = None if parent is None else thawed(settings, parent)
-    # What was remembered then, also what was let go since.
+    # What was remembered then, also what was let go since; where nothing was, what is remembered now.
     memory = learner.memory if parent is None else state.memory_of(parent.number)
+    memory = memory if len(memory) > 1 else learner.memory
+    start = start_encoder(state, settings)
     drift = accuracy = None
     if len(memory) > 1:
         source, groups = _remembered(memory, images)
         was = None if before is None else _read(before.encoder, before.viewer, source)
-        drift = Drift.of(was, _read(learner.product, viewer, source), groups)
+        first = extract(start.encoder, source, start.viewer)  # (N, F)
+        drift = Drift.of(was, _read(learner.product, viewer, source), groups, first)
     if labelled is not None:
-        accuracy = {**measured_accuracy(learner.product, viewer, labelled), "linear_before": None}
+        accuracy = measured_accuracy(learner.product, viewer, labelled)
         known = past[-1]["accuracy"] if past else None
-        if known is not None and known["fingerprint"] == labelled.fingerprint:
-            accuracy["linear_before"] = known["linear"]
-        elif before is not None:
-            accuracy["linear_before"] = measured_accuracy(before.encoder, before.viewer, labelled)["linear"]
-    if before is not None:
-        before.close()
+        if known is not None and known["fingerprint"] != labelled.fingerprint:
+            known = None
+        if known is None and before is not None:
+            was_worth = measured_accuracy(before.encoder, before.viewer, labelled)
+        else:
+            was_worth = known or {}
+        accuracy |= {f"{probe}_before": was_worth.get(probe) for probe in ("linear", "knn")}
+        accuracy["beside"] = (known or {}).get("beside") or _beside(labelled, start)
+    for encoder in (before, start):
+        if encoder is not None:
+            encoder.close()
     return {
         "health": None if drift is None else drift.as_dict(),
         "verdict": "nothing is remembered, so nothing can be compared" if drift is None else drift.verdict,
@@ -97,21 +117,29 @@ def _remembered(memory: RehearsalMemory, like: ImageSource) -> tuple[ImageSource
     return memory.source_like(like).subset(first), groups[first]
 
 
+def _beside(labelled: Dataset, start: FrozenEncoder) -> dict[str, dict[str, float]]:
+    """What needs no learning, on the same images: it stays the same from drop to drop."""
+    found = baselines(labelled, start)
+    return {name: {"linear": score.linear, "knn": score.knn} for name, score in found.items()}
+
+
 def measured_accuracy(encoder: Encoder, viewer: Viewer, labelled: Dataset) -> dict[str, Any]:
     """What frozen features are worth on labelled images, in percent, measured as `ccl probe` does."""
     assert labelled.train_labels is not None
     assert labelled.test is not None
     assert labelled.test_labels is not None
     train, test = extract(encoder, labelled.train, viewer), extract(encoder, labelled.test, viewer)
-    voters = fair_voters(len(train), len(labelled.class_names))
+    score, linear = score_features(train, labelled.train_labels, test, labelled.test_labels)
+    confusion = confusion_matrix(labelled.test_labels, linear.predict(test), len(labelled.class_names))
     return {
         "folder": labelled.name,
         "fingerprint": labelled.fingerprint,
         "num_classes": len(labelled.class_names),
         "num_train": len(train),
         "num_test": len(test),
-        "linear": fit(train, labelled.train_labels).accuracy(test, labelled.test_labels),
-        "knn": knn_accuracy(train, labelled.train_labels, test, labelled.test_labels, voters),
+        "linear": score.linear,
+        "knn": score.knn,
+        CONFUSION: {"classes": list(labelled.class_names), "counts": confusion.tolist()},
     }
 
 

@@ -13,6 +13,7 @@ from ccl.continual_encoder.feature_files import read_features
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 
 _QUERIES, _ROWS = 256, 16384  # compared at one time: 16 MB of similarities
+_RANKED = 2000  # rows whose pairs, two million, a similarity is ranked among
 
 
 def nearest(query_rows: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -43,7 +44,12 @@ def _nearest(queries: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Collection:
-    """Images with their features, and where each one's file is to be had."""
+    """Images with their features, and where each one's file is to be had.
+
+    >>> photos = ccl.Collection(torch.eye(3), ["a.jpg", "b.jpg", "c.jpg"], content=lambda position: None)
+    >>> photos.shown(1).name
+    'b.jpg'
+    """
 
     rows: Tensor  # (N, F)
     names: Sequence[str]
@@ -53,8 +59,15 @@ class Collection:
         return SheetImage(self.names[position], self.content(position))
 
 
-def stored_collection(path: Path, frozen: FrozenEncoder) -> Collection:
-    """What a file of features holds, if this encoder made it; the images are looked for at their paths."""
+def stored_collection(path: str | Path, frozen: FrozenEncoder) -> Collection:
+    """What a file of features holds, if this encoder made it; the images are looked for at their paths.
+
+    >>> encoder, photos = ccl.frozen("my-encoder"), ccl.load_dataset("symbols", images_per_class=1).train
+    >>> names = [f"{number}.png" for number in range(len(photos))]
+    >>> ccl.write_features("photos.npz", encoder.features(photos), names, encoder.version, encoder.description)
+    >>> len(ccl.stored_collection("photos.npz", encoder).names)
+    10
+    """
     stored = read_features(path)
     frozen.refuse_other(stored.about, str(path), "make it again with ccl encode, or choose its --version")
     return Collection(stored.rows, stored.names, lambda position: _content(stored.names[position]))
@@ -68,10 +81,34 @@ def _content(name: str) -> bytes | None:
 
 
 def find(queries: Collection, images: Collection, k: int) -> list[Answer]:
-    """The k images most like each query, with what a sheet needs to show them."""
+    """The k images most like each query, best first, with what a sheet needs to show them.
+
+    >>> rows = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+    >>> photos = ccl.Collection(rows, ["a.jpg", "b.jpg", "c.jpg"], content=lambda position: None)
+    >>> query = ccl.Collection(rows[:1], ["query.jpg"], content=lambda position: None)
+    >>> [answer] = ccl.find_similar(query, photos, k=2)
+    >>> [(image.name, round(similarity, 3)) for image, similarity in answer.hits]
+    [('a.jpg', 1.0), ('b.jpg', 0.8)]
+    """
     similarities, positions = nearest(queries.rows, images.rows, k)
+    ranks = pair_ranks(similarities, images.rows)
     answers = []
     for number, (values, places) in enumerate(zip(similarities.tolist(), positions.tolist(), strict=True)):
         hits = tuple((images.shown(place), value) for place, value in zip(places, values, strict=True))
-        answers.append(Answer(queries.shown(number), hits))
+        answers.append(Answer(queries.shown(number), hits, () if ranks is None else tuple(ranks[number].tolist())))
     return answers
+
+
+def pair_ranks(similarities: Tensor, rows: Tensor) -> Tensor | None:
+    """The share of all pairs of different rows (N, F) that are less alike than each similarity; None without pairs.
+
+    Of more than 2,000 rows, so many at even distances stand for all.
+    """
+    if len(rows) > _RANKED:
+        rows = rows[torch.linspace(0, len(rows) - 1, _RANKED).round().long()]
+    if len(rows) < 2:
+        return None
+    unit = F.normalize(rows.float(), dim=1)
+    first, second = torch.triu_indices(len(rows), len(rows), offset=1)
+    pairs = (unit @ unit.T)[first, second].sort().values  # (N(N-1)/2,)
+    return torch.searchsorted(pairs, similarities.contiguous()).double() / len(pairs)

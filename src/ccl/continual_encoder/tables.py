@@ -5,8 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccl.continual_encoder.encoder_folder import Ledger
+from ccl.continual_encoder.probe_tables import score_table, scores_of
+from ccl.continual_encoder.probing import warnings
+from ccl.errors import counted
 from ccl.evaluation import standard_error
 from ccl.report.tables import Table
+from ccl.runs.throughput import size
 
 Step = Mapping[str, Any]  # what a version remembers of a drop
 
@@ -31,6 +35,15 @@ def pair(step: Step, measure: str) -> tuple[float | None, float | None]:
     return (value[0], value[1]) if isinstance(value, list | tuple) else (None, value)
 
 
+def start_of(step: Step, measure: str) -> float | None:
+    """The same of the encoder before its first drop, where that was measured."""
+    if measure == ACCURACY:
+        value: float | None = (step["accuracy"] or {}).get("beside", {}).get("start", {}).get("linear")
+    else:
+        value = (step["health"] or {}).get("start_agreement") if measure == "group_agreement" else None
+    return value
+
+
 def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Table:
     """A row for each drop that the current version has learned; `there` are the versions still on the disk."""
     about = ("drop", "version", "date (UTC)", "new images", "left out", "remembered")
@@ -50,7 +63,7 @@ def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Tabl
                 f"{step['num_known'] + step['num_repeated']:,}",
                 f"{step['num_remembered']:,}",
                 _shown(pair(step, "neighbour_overlap")[1]),
-                _change(pair(step, "group_agreement")),
+                _agreement(step),
                 *([_change(pair(step, ACCURACY)) + _error(step)] if has_accuracy else []),
                 f"{step['seconds']:,.0f} s",
             )
@@ -61,17 +74,40 @@ def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Tabl
     )
 
 
+def kept_sentence(step: Mapping[str, Any], num_seen: int) -> str:
+    """How many images stay, of how many."""
+    images = counted(step["num_images"], "image")
+    in_all = f"{step['num_remembered']:,} of {num_seen:,} in all, {size(step['memory_bytes'])}"
+    rest = "; the others are not needed any more" if step["num_kept"] < step["num_images"] else ""
+    return f"Kept {step['num_kept']:,} of its {images} ({in_all}){rest}."
+
+
+def probe_and_health(step: Step) -> list[Table]:
+    """What a drop did, as tables: what the features are worth where there are labels, and their health."""
+    scores = scores_of(step["accuracy"])
+    return [*([score_table(scores)] if scores else []), health(step)]
+
+
+def step_warnings(step: Step) -> list[str]:
+    """What to know before one relies on the features after a drop, a line each; an empty step has none."""
+    return warnings(scores_of(step.get("accuracy")))
+
+
 def health(step: Step) -> Table:
-    """Before → after the drop, on the images that were remembered when it came."""
+    """At the start → before → after the drop, on the images that were remembered when it came."""
+    accuracy = step["accuracy"] or {}
+    start = accuracy.get("beside", {}).get("start", {})
     rows = []
     for key, title in {**MEASURES, ACCURACY: ACCURACY}.items():
         before, after = pair(step, key)
         if after is not None:
             error = _error(step) if key == ACCURACY else ""
-            rows.append((title, _shown(before), _shown(after) + error))
-    if step["accuracy"]:
-        rows.append(("nearest neighbours' accuracy, %", "–", _shown(step["accuracy"]["knn"])))
-    return Table(f"Step {step['step']}: {step['name']}", ("", "before", "after"), tuple(rows), "")
+            rows.append((title, _shown(start_of(step, key)), _shown(before), _shown(after) + error))
+    if accuracy:
+        before, after = accuracy.get("knn_before"), accuracy["knn"]
+        rows.append(("nearest neighbours' accuracy, %", _shown(start.get("knn")), _shown(before), _shown(after)))
+    note = "Start: the encoder before its first drop."
+    return Table(f"Step {step['step']}: {step['name']}", ("", "start", "before", "after"), tuple(rows), note)
 
 
 def events(ledger: Ledger) -> Table:
@@ -88,6 +124,8 @@ def _what(event: Mapping[str, Any]) -> str:
         return f"{event['name']}: {event['reason']}"
     if event["kind"] == "learned":
         return f"{event['name']} → version {event['version']}: {event['verdict']}"
+    if event["kind"] == "started":
+        return f"from {event['weights']}"
     if event["kind"] == "rolled back":
         return f"from version {event['before']} to version {event['version']}"
     return "" if event.get("version") is None else f"version {event['version']}"
@@ -108,6 +146,12 @@ def accuracy_error(step: Step) -> float | None:
 def _error(step: Step) -> str:
     error = accuracy_error(step)
     return "" if error is None else f" ± {error:.1f}"
+
+
+def _agreement(step: Step) -> str:
+    """Beside its value at the start, or not at all: alone it would look like an accuracy."""
+    start = start_of(step, "group_agreement")
+    return "–" if start is None else f"{_change(pair(step, 'group_agreement'))} (start {_shown(start)})"
 
 
 def _change(values: tuple[float | None, float | None]) -> str:

@@ -10,8 +10,9 @@ from ccl.data.dataset import BadImage, Dataset, write_bad_images
 from ccl.data.dataset_loader import EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
 from ccl.data.gathered_images import Gathered
-from ccl.data.ingest import gather, gather_arrays, squared
+from ccl.data.ingest import TooManyBadError, gather, gather_arrays, squared
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
+from ccl.data.squared_source import SquaredSource
 from ccl.data.streams import (
     Step,
     arrival_order,
@@ -37,7 +38,9 @@ __all__ = [
     "Gathered",
     "ImageSource",
     "JoinedSource",
+    "SquaredSource",
     "Step",
+    "TooManyBadError",
     "arrival_order",
     "blurred_incremental",
     "chain",

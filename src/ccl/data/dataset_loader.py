@@ -29,6 +29,10 @@ def load_dataset(
 
     Files that can't be decoded are left out and listed in `skipped`. `seed` matters to embedded sets only, which are
     drawn from it. `progress` is called with bytes of downloads and with images that are decoded.
+
+    >>> symbols = ccl.load_dataset("symbols", images_per_class=3, resize=16)
+    >>> len(symbols.train), len(symbols.class_names), symbols.train.images.shape
+    (30, 10, torch.Size([30, 3, 16, 16]))
     """
     if resize is not None and resize < 1:
         raise UserError(f"resize must be at least 1 pixel, got {resize}")

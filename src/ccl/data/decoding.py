@@ -4,6 +4,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -11,7 +12,10 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 # Everything else that Pillow can open (vector formats, containers, network streams) is refused.
 ALLOWED_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
+SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".heic", ".heif"}
+)
+_HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 MAX_PIXELS = 64_000_000  # Pillow itself only warns at 89 million and decodes up to twice that.
 MAX_BYTES = 1 << 30  # of a file: what that many pixels take at 16 bytes each, uncompressed
 
@@ -26,6 +30,10 @@ class BadImageError(ValueError):
         super().__init__(reason if path is None else f"{path}: {reason}")
         self.reason = reason
         self.path = path
+
+
+class MissingDecoderError(BadImageError):
+    """An image of a format that a package reads which is not installed: not a fault of the file."""
 
 
 def is_image_name(name: str) -> bool:
@@ -53,8 +61,45 @@ def open_image(file: Path | BinaryIO) -> Iterator[Image.Image]:
     """A picture of which only the header is read; any error while it is open becomes a BadImageError."""
     with errors_as_bad_image():
         refuse_length(file.stat().st_size if isinstance(file, Path) else file.seek(0, os.SEEK_END))
-        with Image.open(file, formats=ALLOWED_FORMATS) as image:  # rewinds an open file
+        with _opened(file) as image:
             yield image
+
+
+def _opened(file: Path | BinaryIO) -> Image.Image:
+    try:
+        return Image.open(file, formats=ALLOWED_FORMATS)  # rewinds an open file
+    except UnidentifiedImageError:
+        if isinstance(file, Path):
+            with file.open("rb") as opened:
+                start = opened.read(_HEADER)
+        else:
+            file.seek(0)
+            start = file.read(_HEADER)
+        if not is_heif(start):
+            raise
+    if not _can_read_heif():
+        raise MissingDecoderError("a HEIC photograph, which the extra heic reads: pip install 'ccl[heic]'")
+    return Image.open(file, formats=("HEIF",))
+
+
+_HEADER = 12  # bytes that tell HEIF from other files
+
+
+def is_heif(content: bytes) -> bool:
+    """Whether a file is a photograph as phones save it (HEIC), by its first bytes."""
+    return content[4:8] == b"ftyp" and content[8:_HEADER] in _HEIF_BRANDS
+
+
+@cache
+def _can_read_heif() -> bool:
+    """Whether Pillow has a reader for HEIC, which a package of its own adds."""
+    try:
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+    except Exception:  # a broken installation raises anything
+        return False
+    return True
 
 
 def refuse_length(num_bytes: int) -> None:

@@ -26,6 +26,7 @@ class Gathered:
     notes: tuple[str, ...]  # what the user should know, one line each
     num_known: int = 0  # left out because they are known
     num_repeated: int = 0  # left out because they came before
+    originals: ImageSource | None = None  # the same images as they came, where the source has them in one size
 
     @property
     def median_side(self) -> int:
@@ -52,4 +53,5 @@ class Gathered:
             positions=self.positions[positions],
             num_known=self.num_known + num_known,
             num_repeated=len(self.digests) - num_known - len(kept),
+            originals=None if self.originals is None else self.originals.subset(positions),
         )

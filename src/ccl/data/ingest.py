@@ -31,16 +31,28 @@ from torch import Tensor
 from ccl.data.arrays import square_arrays, square_picture
 from ccl.data.dataset import BadImage, Progress
 from ccl.data.decode_cache import DecodeCache, DecodeResult, cache_folder, keys_of
-from ccl.data.decoding import BadImageError, in_full, open_image, upright_rgb
+from ccl.data.decoding import BadImageError, MissingDecoderError, in_full, is_heif, open_image, upright_rgb
 from ccl.data.found_files import FoundFiles
 from ccl.data.gathered_images import Gathered, IsKnown
 from ccl.data.in_memory import ImageCollector, content_digest, each
 from ccl.data.sources import ArraySource, FileSource, ImageSource
 from ccl.errors import UserError
 
-MAX_BAD_SHARE = 0.05
+MAX_BAD = 5.0  # percent
 CHUNK = 512  # images whose pixels wait in memory at one time, and about which the cache is asked
 _MAX_THREADS = 16
+
+
+class TooManyBadError(UserError):
+    """More files that are not usable images than may be left out; `bad` has all of them."""
+
+    def __init__(self, bad: Sequence[BadImage], total: int, allowed: float) -> None:
+        first = " ".join(str(bad[0]).split())  # a path may hold line breaks
+        super().__init__(
+            f"{len(bad)} of {total} images can't be decoded, the first is {first}; "
+            f"delete or replace such files: more than {allowed:g} % are too many to leave out"
+        )
+        self.bad, self.share = tuple(bad), 100 * len(bad) / total  # in percent
 
 
 def _none_is_known(digest: bytes) -> bool:
@@ -53,12 +65,17 @@ def gather(
     progress: Progress | None = None,
     side: int | None = None,
     is_known: IsKnown = _none_is_known,
+    max_bad: float = MAX_BAD,
 ) -> Gathered:
     """The images of folders (any layout), globs, archives, lists of paths and single files, input by input.
 
     Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into `scratch`, a
     folder that must last as long as the images are read. `progress` is called with bytes of archives, then with
-    images. More than 5 % of files that can't be decoded are refused.
+    images. More than `max_bad` percent of files that can't be decoded are refused.
+
+    >>> Image.new("RGB", (32, 24)).save("photo.png")
+    >>> ccl.gather(["photo.png"], scratch=Path("scratch")).names
+    ('photo.png',)
     """
     found = FoundFiles(scratch, progress)
     for item in [inputs] if isinstance(inputs, str | Path) else inputs:
@@ -66,7 +83,16 @@ def gather(
     if not found.paths:
         raise UserError("no images are given; name folders, images, archives or lists of paths")
     source = FileSource(found.paths)
-    return ingest(source, found.names, side=side, digests={}, is_known=is_known, notes=found.notes(), progress=progress)
+    return ingest(
+        source,
+        found.names,
+        side=side,
+        digests={},
+        is_known=is_known,
+        notes=found.notes(),
+        progress=progress,
+        max_bad=max_bad,
+    )
 
 
 def gather_arrays(
@@ -74,6 +100,7 @@ def gather_arrays(
     progress: Progress | None = None,
     side: int | None = None,
     is_known: IsKnown = _none_is_known,
+    max_bad: float = MAX_BAD,
 ) -> Gathered:
     """Images held in Python: arrays, tensors, PIL pictures, bytes of encoded images, paths of files, also mixed.
 
@@ -98,6 +125,7 @@ def gather_arrays(
         is_known=is_known,
         notes=held.notes(),
         progress=progress,
+        max_bad=max_bad,
     )
 
 
@@ -132,8 +160,9 @@ def ingest(
     first_id: int = 0,
     notes: Sequence[str] = (),
     progress: Progress | None = None,
+    max_bad: float = MAX_BAD,
 ) -> Gathered:
-    """The sound images of a source, with ids from `first_id` on; more than 5 % of others are refused.
+    """The sound images of a source, with ids from `first_id` on; more than `max_bad` percent of others are refused.
 
     `digests` are known ones by position, the others are taken from the files' bytes; None: no digests are wanted.
     """
@@ -146,7 +175,8 @@ def ingest(
         looks = [_OpenedImage(digest=(digests or {}).get(at, b""), shorter_side=min(size)) for at in range(len(source))]
         squares = None if side is None or size == (side, side) else square_arrays(source, side)
     bad = [BadImage(Path(names[at]), look.reason) for at, look in enumerate(looks) if look.reason]
-    _refuse_too_many(bad, len(source))
+    if len(bad) > max_bad / 100 * len(source):
+        raise TooManyBadError(bad, len(source), max_bad)
     kept = [at for at, look in enumerate(looks) if not look.reason and not look.is_known]
     positions, ids = torch.tensor(kept, dtype=torch.int64), first_id + torch.arange(len(kept))  # (N,), (N,)
     part = source if len(kept) == len(source) or squares is not None else source.subset(positions)
@@ -159,6 +189,7 @@ def ingest(
         skipped=tuple(bad),
         notes=(*notes, trouble) if trouble else tuple(notes),
         num_known=sum(look.is_known for look in looks),
+        originals=source.subset(positions) if squares is not None and size is None else None,
     )
 
 
@@ -228,15 +259,7 @@ def _open(
             # An eighth of the size is twice as fast and finds the same: all of a JPEG is read, less is put out.
             picture = upright_rgb(image, in_full if side is not None else lambda width, height: 8)
     except BadImageError as error:
-        return _OpenedImage(error.reason, is_decoded=True)
+        return _OpenedImage(error.reason, is_decoded=not isinstance(error, MissingDecoderError))
     pixels = None if side is None else square_picture(picture, side)
-    return _OpenedImage("", shorter_side, True, False, digest, pixels)
-
-
-def _refuse_too_many(bad: Sequence[BadImage], total: int) -> None:
-    if len(bad) > MAX_BAD_SHARE * total:
-        first = " ".join(str(bad[0]).split())  # a path may hold line breaks
-        raise UserError(
-            f"{len(bad)} of {total} images can't be decoded, the first is {first}; "
-            f"delete or replace such files: more than {MAX_BAD_SHARE * 100:g} % are too many to leave out"
-        )
+    # Whether HEIC can be read depends on what is installed, not on the file: nothing remembers it.
+    return _OpenedImage("", shorter_side, not is_heif(content), False, digest, pixels)

@@ -32,6 +32,10 @@ def class_incremental(labels: Labels, num_steps: int, seed: int) -> list[Step]:
     """Classes in an order drawn from the seed, cut in steps of equal numbers of classes, the first ones larger by one.
 
     Paper: the data stream of class-incremental learning, disjoint classes in each D_t.
+
+    >>> first, second = ccl.data.class_incremental(labels=[0, 1, 2, 3, 0, 1], num_steps=2, seed=0)
+    >>> first.classes, first.indices
+    ((0, 2), tensor([0, 2, 4]))
     """
     known = torch.unique(torch.as_tensor(labels))  # (C,) ascending
     _refuse_steps(num_steps, len(known), "classes")

@@ -25,9 +25,9 @@ class StridedConv(nn.Conv2d):
         padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))  # (N, H+2, W+2, C)
         corners = [(2 * row, 2 * column) for row in range(height) for column in range(width)]
         windows = torch.stack([padded[:, top : top + 3, left : left + 3] for top, left in corners], dim=1)
-        rows = windows.flatten(2).flatten(0, 1)  # (N·places, 9·C); N may be 0: a rank without old images
-        outputs = rows @ self.weight.permute(0, 2, 3, 1).reshape(self.out_channels, -1).T
-        return outputs.view(len(images), height, width, self.out_channels).permute(0, 3, 1, 2)
+        rows = windows.flatten(2)  # (N, places, 9·C); sizes of a batch stay symbols, so that it can be exported
+        outputs = rows @ self.weight.permute(0, 2, 3, 1).flatten(1).T  # (N, places, C out)
+        return outputs.view(-1, height, width, self.out_channels).permute(0, 3, 1, 2)
 
 
 class ConvNet(nn.Module):

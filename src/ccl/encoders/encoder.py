@@ -1,16 +1,21 @@
 """Backbone and head as one module, and the builder that the settings call."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from ccl.catalogue import BACKBONES
+from ccl.catalogue import BACKBONES, foreign_kind
+from ccl.encoders.foreign_backbones import found_features, make_foreign
 from ccl.encoders.split_batch_norm import split_batch_norm
+from ccl.encoders.stages import stages
+from ccl.errors import UserError
 from ccl.seeding import seeded
 
 
@@ -20,8 +25,15 @@ class Backbone(Protocol):
     num_features: int
 
 
-def make_backbone(name: str, stem: str = "cifar", width: int | None = None) -> nn.Module:
-    """A backbone of the catalogue; `width` None is its own default (64 for ResNets, 32 for the ConvNet)."""
+def make_backbone(
+    name: str, stem: str = "cifar", width: int | None = None, options: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """A backbone of the catalogue, or of others (`ccl.encoders.foreign_backbones`), freshly initialised.
+
+    `width` None is its own default (64 for ResNets, 32 for the ConvNet); `options` are for those of others.
+    """
+    if foreign_kind(name):
+        return make_foreign(name, options=options, stem=stem, width=width)
     if name not in BACKBONES:
         raise ValueError(f"unknown backbone {name!r}; there are {', '.join(BACKBONES)}")
     return cast(nn.Module, BACKBONES[name].make({"stem": stem} | ({} if width is None else {"width": width})))
@@ -74,14 +86,49 @@ class Encoder(nn.Module):
         head: str = "mlp",
         head_width: int | None = None,
         head_layers: int = 2,
+        num_features: int | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.num_features: int = cast(Backbone, backbone).num_features
+        self.num_features: int = num_features or cast(Backbone, backbone).num_features
         self.dim = dim
         self.head = make_head(head, self.num_features, dim, head_width, head_layers)
         self.dtype = torch.float32  # of the arithmetic; parameters, features and embeddings are float32 always
         self.channels_last = False
+        self._frozen: tuple[nn.Module, ...] = ()
+
+    @property
+    def frozen_modules(self) -> tuple[nn.Module, ...]:
+        """What never learns and always evaluates."""
+        return self._frozen
+
+    def freeze(self, num_stages: int = 0, batch_norm: bool = False) -> None:
+        """Keep the backbone's first stages (`ccl.encoders.stages`), or all its batch norms, as they are.
+
+        Weights and statistics alike, here and in copies made from here.
+        """
+        found = stages(self.backbone)
+        if num_stages > len(found):
+            raise UserError(
+                f"encoder.freeze_stages {num_stages}: this backbone has {len(found)} stages; "
+                f"nearest valid value: {len(found)}"
+            )
+        frozen: list[nn.Module] = []
+        frozen += [part for part in self.backbone.modules() if batch_norm and isinstance(part, _BatchNorm)]
+        for stage in found[:num_stages]:
+            for name in stage.parameters:
+                self.backbone.get_parameter(name).requires_grad_(False)
+            frozen += [part for name in stage.modules for part in self.backbone.get_submodule(name).modules()]
+        for part in frozen:
+            part.requires_grad_(False)
+        self._frozen = tuple(frozen)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        for part in self._frozen:
+            part.training = False
+        return self
 
     def compute_in(self, dtype: torch.dtype, channels_last: bool = False) -> None:
         """How the arithmetic is done from now on, here and in copies made from here."""
@@ -125,9 +172,24 @@ def make_encoder(
     head_width: int | None = None,
     head_layers: int = 2,
     batch_norm_groups: int = 1,
+    options: Mapping[str, Any] | None = None,
+    size: int = 224,
+    freeze_stages: int = 0,
+    freeze_batch_norm: bool = False,
+    start: Mapping[str, Tensor] | None = None,
     seed: int = 0,
 ) -> Encoder:
-    """A freshly initialised encoder, a pure function of its arguments."""
+    """An encoder, a pure function of its arguments: freshly initialised but for the weights that it starts from.
+
+    `size` is the side of the images that a backbone of others must be able to read; `start` has this module's names.
+    """
     with seeded(seed, "encoder"):
-        encoder = Encoder(make_backbone(backbone, stem, width), dim, head, head_width, head_layers)
-        return split_batch_norm(encoder, batch_norm_groups)
+        network = make_backbone(backbone, stem, width, options)
+        num_features = found_features(network, backbone, size) if foreign_kind(backbone) else None
+        encoder = Encoder(network, dim, head, head_width, head_layers, num_features)
+    if start is not None:
+        unknown = encoder.load_state_dict(dict(start), strict=False).unexpected_keys
+        assert not unknown, f"not of this encoder: {unknown[:3]}"
+    encoder = split_batch_norm(encoder, batch_norm_groups)
+    encoder.freeze(freeze_stages, freeze_batch_norm)
+    return encoder

@@ -17,6 +17,13 @@ class MomentumEncoder(nn.Module):
     No gradient ever enters it. The copy owns its mode: calling `train()` on it, or on a learner that holds it, changes
     nothing. As a teacher it always evaluates; as MoCo's key encoder it normalises with the batch's own statistics
     (`batch_statistics`).
+
+    >>> network = torch.nn.Linear(1, 1, bias=False)
+    >>> teacher = ccl.encoders.MomentumEncoder(network, momentum=0.75)
+    >>> _ = torch.nn.init.constant_(teacher.copy.weight, 0.0), torch.nn.init.constant_(network.weight, 1.0)
+    >>> teacher.follow(network)
+    >>> teacher.copy.weight.item()
+    0.25
     """
 
     def __init__(self, source: nn.Module, momentum: float, batch_statistics: bool = False) -> None:

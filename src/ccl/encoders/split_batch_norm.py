@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ccl.errors import UserError
+
 Network = TypeVar("Network", bound=nn.Module)
 
 
@@ -22,12 +24,16 @@ class SplitBatchNorm(_BatchNorm):
     def __init__(self, num_features: int, num_groups: int = 1, **options: Any) -> None:
         super().__init__(num_features, **options)
         self.num_groups = num_groups
+        self.after: nn.Module = nn.Identity()  # what a norm of others does to its outcome: timm's have an activation
         self.places: Tensor | None = None  # (rows,)
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 (torch's own name)
         """Rows (N, C) and images (N, C, H, W) alike."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return cast(Tensor, self.after(self._normed(input)))
+
+    def _normed(self, input: Tensor) -> Tensor:  # noqa: A002
         if not self.training or self.num_groups == 1:
             return super().forward(input)
         assert self.num_batches_tracked is not None
@@ -79,18 +85,28 @@ class SplitBatchNorm(_BatchNorm):
 
 
 def split_batch_norm(module: Network, num_groups: int) -> Network:
-    """Split every plain batch norm below a module, in place; names, weights and statistics stay what they are."""
+    """Split every batch norm below a module, of whoever's network, in place; names, weights and statistics stay."""
     for name, child in module.named_children() if num_groups > 1 else ():
-        if type(child) in (nn.BatchNorm1d, nn.BatchNorm2d):
-            norm = cast(nn.BatchNorm2d, child)
-            split = SplitBatchNorm(
-                norm.num_features, num_groups, eps=norm.eps, momentum=norm.momentum, affine=norm.affine
-            )
-            split.load_state_dict(norm.state_dict())
-            setattr(module, name, split.train(norm.training))
+        if isinstance(child, _BatchNorm) and not isinstance(child, SplitBatchNorm):
+            setattr(module, name, _split(child, num_groups))
         else:
             split_batch_norm(child, num_groups)
     return module
+
+
+def _split(norm: _BatchNorm, num_groups: int) -> SplitBatchNorm:
+    split = SplitBatchNorm(norm.num_features, num_groups, eps=norm.eps, momentum=norm.momentum, affine=norm.affine)
+    if type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d):
+        # timm's norms end in `drop` and `act`; of another kind nobody knows what it does beside normalising.
+        after = [getattr(norm, name, None) for name in ("drop", "act")]
+        if not all(isinstance(part, nn.Module) and not list(part.parameters()) for part in after):
+            raise UserError(
+                f"encoder.batch_norm_groups {num_groups}: {type(norm).__name__} is not a batch norm that can be split; "
+                "set encoder.batch_norm_groups=1"
+            )
+        split.after = nn.Sequential(*cast(list[nn.Module], after))
+    split.load_state_dict(norm.state_dict())
+    return split.train(norm.training)
 
 
 @contextmanager

@@ -83,9 +83,10 @@ class _ReachedError(Exception):
 
 
 def _in_order(encoder: Encoder, images: Tensor) -> list[_BatchNorm]:
-    """The batch norms that have statistics, in the order in which images pass them."""
+    """The batch norms that have statistics and may change, in the order in which images pass them."""
     met: dict[_BatchNorm, None] = {}
     norms = [part for part in encoder.modules() if isinstance(part, _BatchNorm) and part.running_mean is not None]
+    norms = [norm for norm in norms if norm not in encoder.frozen_modules]
     with _watched(norms, lambda norm, _: met.update({norm: None})):
         encoder(images)
     return list(met)

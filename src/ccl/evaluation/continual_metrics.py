@@ -39,6 +39,9 @@ def forgetting(accuracy: Numbers) -> float:
     """How far below its best each earlier dataset ended, on average (Additional results, F); never negative.
 
     An entry not measured (nan) doesn't take part in the maximum; the last row must be known, but for its last entry.
+
+    >>> ccl.evaluation.forgetting([[80, 30, 20], [76, 70, 25], [74, 67, 60]])  # (80 - 74 + 70 - 67) / 2
+    4.5
     """
     matrix = _matrix(accuracy)  # (T, T)
     if len(matrix) == 1:
@@ -53,6 +56,9 @@ def forward_transfer(accuracy: Numbers, random_accuracy: Numbers) -> float:
     """What the encoder gains on a dataset just before it sees it, over a random one (Additional results, FT).
 
     `random_accuracy` is R, (T,), of the encoder as initialised. R of the first dataset is not used and may be nan.
+
+    >>> ccl.evaluation.forward_transfer([[80, 30, 20], [76, 70, 25], [74, 67, 60]], [10, 20, 20])  # (10 + 5) / 2
+    7.5
     """
     matrix, baseline = _matrix(accuracy), _array(random_accuracy)  # (T, T), (T,)
     if baseline.shape != (len(matrix),):

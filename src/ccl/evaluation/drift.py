@@ -124,10 +124,17 @@ class Drift:
     effective_rank: Pair
     group_agreement: Pair
     reasons: tuple[str, ...]  # why what came after counts as collapsed; none when it doesn't
+    start_agreement: float = math.nan  # group agreement of an encoder that has not learned anything yet
 
     @classmethod
-    def of(cls, before: Reading | None, after: Reading, groups: Tensor) -> "Drift":
-        """Compare two readings of the same images in groups (N,); `before` is None where nothing was there yet."""
+    def of(
+        cls, before: Reading | None, after: Reading, groups: Tensor, start_features: Tensor | None = None
+    ) -> "Drift":
+        """Compare two readings of the same images in groups (N,); `before` is None where nothing was there yet.
+
+        `start_features` (N, F) are what the encoder made of them before it learned anything: groups that were found in
+        features agree with almost any features, so agreement says little unless that stands beside it.
+        """
         overlap, moved = math.nan, math.nan
         # At most a tenth of all images, so that few stay neighbours by mere chance.
         k = max(1, min(NUM_NEIGHBOURS, len(after.features) // 10))
@@ -144,6 +151,7 @@ class Drift:
             effective_rank=_pair(both, lambda one: _measured(effective_rank, one.first)),
             group_agreement=_pair(both, lambda one: group_agreement(one.features, groups, k)),
             reasons=_collapse(after),
+            start_agreement=math.nan if start_features is None else group_agreement(start_features, groups, k),
         )
 
     @property
@@ -167,11 +175,13 @@ class Drift:
 
     @property
     def _agreement_sentence(self) -> str:
+        """Agreement beside its value at the start; alone it would look like an accuracy, and is not shown."""
         then, now = self.group_agreement
-        if math.isnan(now):
+        if math.isnan(now) or math.isnan(self.start_agreement):
             return ""
-        was = "" if math.isnan(then) else f" ({then:.0f} % before)"
-        return f" {now:.0f} % lie among images of their own group{was}."
+        was = "" if math.isnan(then) else f"{then:.0f} % before, "
+        start = f"{self.start_agreement:.0f} % at the start"
+        return f" {now:.0f} % lie among images of their own group ({was}{start})."
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values: pairs as [before, after], null for nan and infinity."""
@@ -181,9 +191,11 @@ class Drift:
     def from_dict(cls, values: Mapping[str, Any]) -> "Drift":
         """Read back what `as_dict` gave."""
         names = [field.name for field in fields(cls)]
+        values = {"start_agreement": None, **values}  # kept by earlier versions of ccl without it
         if sorted(values) != sorted(names):
             raise ValueError(f"a drift has {', '.join(names)}; got {', '.join(sorted(values))}")
-        read = dict(values) | {name: _number(values[name]) for name in ("neighbour_overlap", "centroid_drift")}
+        numbers = ("neighbour_overlap", "centroid_drift", "start_agreement")
+        read = values | {name: _number(values[name]) for name in numbers}
         for name in ("alignment", "uniformity", "effective_rank", "group_agreement"):
             then, now = values[name]
             read[name] = (_number(then), _number(now))

@@ -11,6 +11,12 @@ def info_nce(
     """Tell each query's own key from the negatives; mean over the rows. Paper: eq. 1.
 
     All rows have unit norm. `ignore` (N, K) is True where a negative must be left out for a query.
+
+    >>> query = torch.tensor([[1.0, 0.0]])
+    >>> negatives = torch.tensor([[0.0, 1.0], [0.0, -1.0]])
+    >>> loss = ccl.losses.info_nce(query, query, negatives, temperature=1.0)
+    >>> round(loss.item(), 4)  # log(e + 2) - 1
+    0.5514
     """
     query, positive, negatives = query.float(), positive.float(), negatives.float()
     own = (query * positive).sum(dim=1, keepdim=True)  # (N, 1)

@@ -13,6 +13,12 @@ class FeatureQueue(nn.Module):
     """The last `size` keys pushed, with the ids of their images; oldest go first, any batch size.
 
     It starts with random unit vectors, as MoCo's does.
+
+    >>> queue = ccl.memory.FeatureQueue(size=3, dim=1)
+    >>> queue.push(torch.tensor([[1.0], [2.0]]))
+    >>> queue.push(torch.tensor([[3.0], [4.0]]))
+    >>> queue.vectors.flatten().tolist()  # the oldest key was overwritten
+    [4.0, 2.0, 3.0]
     """
 
     vectors: Tensor  # (size, dim)
@@ -39,6 +45,18 @@ class FeatureQueue(nn.Module):
         self.vectors[rows] = keys.detach().to(self.vectors)
         self.ids[rows] = ids.to(self.ids)
         self.cursor.add_(len(keys)).remainder_(size)
+
+    def holding(self, vectors: Tensor, ids: Tensor, cursor: Tensor) -> dict[str, Tensor]:
+        """The state of this queue with the rows of another that is not longer: its oldest are overwritten last."""
+        spare = len(self.vectors) - len(vectors)
+        if spare <= 0:
+            return {"vectors": vectors, "ids": ids, "cursor": cursor}
+        by_age = (int(cursor) + torch.arange(len(vectors))) % len(vectors)  # the oldest first
+        return {
+            "vectors": torch.cat([vectors[by_age], self.vectors[len(vectors) :].to(vectors)]),
+            "ids": torch.cat([ids[by_age], torch.full((spare,), NOBODY).to(ids)]),
+            "cursor": torch.full_like(cursor, len(vectors)),
+        }
 
     def same_image(self, ids: Tensor) -> Tensor:
         """(N, size): True where a row of the queue came from the very image."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ccl.data.sources import EncodedSource, ImageSource
+from ccl.data.squared_source import SquaredSource
 from ccl.memory.budget import Budget, shares, survivors, within
 
 _VECTORS = "vectors."  # before a kind, in the state
@@ -87,6 +88,8 @@ class RehearsalMemory:
     def source_like(self, current: ImageSource) -> ImageSource:
         """The kept images in the form of the current step's: one tensor beside a tensor, encoded beside files."""
         kept = EncodedSource(self.files, self.ids)
+        if isinstance(current, SquaredSource):
+            return current.alike(kept)
         return kept.decoded(current.image_size) or kept if current.image_size else kept
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -48,7 +48,12 @@ def lowest_scores(scores: Tensor, clusters: Tensor, per_cluster: int, top_up: bo
 
 
 def lowest_view_variance(view_embeddings: Tensor, clusters: Tensor, per_cluster: int) -> Tensor:
-    """Sorted positions of the best-learned images: the lowest view variance in each cluster. Paper: §Rehearsal."""
+    """Sorted positions of the best-learned images: the lowest view variance in each cluster. Paper: §Rehearsal.
+
+    >>> views = torch.tensor([[[0.0], [3.0]], [[0.0], [1.0]], [[5.0], [5.0]], [[5.0], [7.0]]])  # (4, 2, 1)
+    >>> ccl.memory.lowest_view_variance(views, clusters=torch.tensor([0, 0, 1, 1]), per_cluster=1)
+    tensor([1, 2])
+    """
     return lowest_scores(view_variance(view_embeddings), clusters, per_cluster)
 
 

@@ -164,7 +164,12 @@ class _Sums:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run folder holds, read back."""
+    """What a run folder holds, read back.
+
+    >>> record = ccl.read_run("runs/first")
+    >>> record.settings.strategy, record.status["state"]
+    ('ccl', 'complete')
+    """
 
     folder: Path
     settings: Settings
@@ -184,8 +189,14 @@ class RunRecord:
         return None if None in found else [int(number) for number in found]
 
 
-def read_run(folder: Path) -> RunRecord:
-    """Read a run folder; raises UserError in one line where it is not one."""
+def read_run(folder: str | Path) -> RunRecord:
+    """Read a run folder; raises UserError in one line where it is not one.
+
+    >>> record = ccl.read_run("runs/first")
+    >>> [row["kind"] for row in record.rows]
+    ['step', 'epoch', 'memory', 'step', 'epoch', 'memory']
+    """
+    folder = Path(folder)
     if not (folder / SETTINGS).is_file():
         raise UserError(f"{folder} is not a run folder: it has no {SETTINGS}")
     try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ccl.atomic_files import write_file
-from ccl.errors import UserError
+from ccl.errors import UserError, how_to_install
 
 # What each tracker needs: a folder ./wandb can be imported too, so the module alone proves nothing.
 _NEEDS = {
@@ -50,7 +50,7 @@ def _refuse_missing(name: str) -> None:
         getattr(importlib.import_module(module), symbol)
     except Exception as error:  # a broken installation raises anything
         raise UserError(
-            f"the tracker {name} can't be imported ({_line(error)}); pip install 'ccl[{name}]', or leave it out"
+            f"the tracker {name} can't be imported ({_line(error)}); {how_to_install(name)}, or leave it out"
         ) from error
 
 

@@ -31,7 +31,7 @@ class ExtraSampleQueue(Retention):
         return torch.stack(losses).mean()
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
-        # In the first step every image will soon be old: its latest keys are the queue's first fill.
-        chosen = context.all_old if context.has_past else torch.ones_like(context.all_old)
+        # As long as no image is old, each will soon be: their latest keys are the queue's first fill.
+        chosen = context.all_old if context.has_old_images else torch.ones_like(context.all_old)
         rows = chosen.nonzero().flatten()  # (M of all ranks,)
         self.queue.push(context.all_keys[rows.to(context.all_keys.device)], context.batch.all_ids[rows])

@@ -1,17 +1,19 @@
 """The edge where settings end: each builder reads them and passes plain keyword arguments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from ccl import ranks
 from ccl.byte_sizes import num_bytes
-from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES, PartRow
+from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES, PartRow, foreign_kind
 from ccl.composition import Composition
 from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
 from ccl.encoders import Encoder, make_encoder, split_batch_norm
+from ccl.encoders.foreign_backbones import refuse_random
 from ccl.errors import UserError
 from ccl.evaluation import ProbePart
 from ccl.memory import Budget
@@ -112,6 +114,8 @@ def _fitting(num_images: int, groups: int) -> int:
 def build_recipe(settings: Settings) -> Recipe:
     """The recipe by its name, with single values overridden."""
     overrides = settings.views.model_dump(exclude={"recipe"}, exclude_none=True)
+    for name in overrides.keys() & {"mean", "std"}:
+        overrides[name] = tuple(overrides[name])
     return replace(RECIPES[settings.views.recipe], **overrides)
 
 
@@ -120,8 +124,8 @@ def build_viewer(settings: Settings, device: torch.device) -> Viewer:
     return Viewer(build_recipe(settings), settings.seed, device, settings.data.workers)
 
 
-def build_encoder(settings: Settings, device: torch.device) -> Encoder:
-    """The student, freshly initialised from the seed."""
+def build_encoder(settings: Settings, device: torch.device, start: Mapping[str, Tensor] | None = None) -> Encoder:
+    """The student, freshly initialised from the seed, but for the weights that it starts from."""
     options = settings.encoder
     encoder = make_encoder(
         options.backbone,
@@ -132,6 +136,11 @@ def build_encoder(settings: Settings, device: torch.device) -> Encoder:
         head_width=options.head_width,
         head_layers=options.head_layers,
         batch_norm_groups=_groups_of_this_rank(settings),
+        options=options.options,
+        size=build_recipe(settings).size,
+        freeze_stages=options.freeze_stages,
+        freeze_batch_norm=options.freeze_batch_norm,
+        start=start,
         seed=settings.seed,
     )
     dtype = choose(settings.precision, device)
@@ -139,16 +148,18 @@ def build_encoder(settings: Settings, device: torch.device) -> Encoder:
     return encoder.to(device)
 
 
-def build_learner(settings: Settings, device: torch.device) -> Learner:
-    """Encoder, objective and the strategy's parts, freshly initialised from the seed."""
-    encoder = build_encoder(settings, device)
+def build_learner(settings: Settings, device: torch.device, start: Mapping[str, Tensor] | None = None) -> Learner:
+    """Encoder, objective and the strategy's parts, freshly initialised from the seed; `start` is for the encoder."""
+    encoder = build_encoder(settings, device, start)
+    if foreign_kind(settings.encoder.backbone):
+        refuse_random(encoder.backbone, settings.encoder.backbone, build_recipe(settings).size)
     method = settings.method
     retention = {name: _build(name, RETENTION[name], settings, encoder) for name in method.retention}
     rules = [method.weight_rule] if method.weight_rule else []
     parts = retention | {name: _build(name, WEIGHT_RULES[name], settings, encoder) for name in rules}
     objective = _build(settings.objective, OBJECTIVES[settings.objective], settings, encoder)
     weights = settings.weights.model_dump() if retention else {CONTRAST: 1.0}
-    learner = Learner(encoder, objective, parts, weights, build_composition(settings)).to(device)
+    learner = Learner(encoder, objective, parts, weights, build_composition(settings), has_start(settings)).to(device)
     if encoder.dtype is torch.float16:
         learner.scaler = LossScaler(device.type)
     if settings.performance.compile:
@@ -156,6 +167,11 @@ def build_learner(settings: Settings, device: torch.device) -> Learner:
             if isinstance(module, Encoder):  # the student and its copies, each with its own mode
                 module.compile()
     return learner
+
+
+def has_start(settings: Settings) -> bool:
+    """Whether the encoder knows something before the first step."""
+    return settings.encoder.weights is not None
 
 
 def uses_channels_last(settings: Settings, device: torch.device, dtype: torch.dtype) -> bool:
@@ -180,6 +196,7 @@ def _build(name: str, row: PartRow, settings: Settings, encoder: Encoder | None 
     offered: dict[str, Any] = {
         "temperature": settings.temperature,
         "seed": settings.seed,
+        "has_start": has_start(settings),
         "objective_distance": OBJECTIVES[settings.objective].distance,
     }
     offered |= {} if encoder is None else {"encoder": encoder, "dim": encoder.dim}

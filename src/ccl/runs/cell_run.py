@@ -4,24 +4,22 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
-
-from filelock import FileLock, Timeout
 
 from ccl.errors import UserError
 from ccl.loading import dump_settings, load_settings
 from ccl.report import RunRecord, read_run
 from ccl.report.measures import all_classes
 from ccl.run_files import METRICS, PROTOCOL, SETTINGS, is_finished, read_status
-from ccl.runs.folder_lock import LOCK
+from ccl.runs.first_step import beginning, can_share
+from ccl.runs.folder_lock import is_held
 from ccl.runs.grid_cells import Cell
+from ccl.runs.launchers import RunRequest, StartedRun
 
-CELLS, LOGS = "cells", "logs"  # folders beside the cells' own: the settings and the output of each
 _USER_ERROR = 2  # the exit code of a refusal
 _REFUSED_BY_LOCK = "is in use by"  # what `ccl run` says of a folder that another process holds
 _TAIL = 16_384  # bytes at the end of metrics.jsonl; the longest row, of a probe over a hundred steps, has 5,000
@@ -32,7 +30,7 @@ _LINES_SHOWN = 2  # of a failed run's output
 class CellState:
     """A cell at one look."""
 
-    state: Literal["waiting", "running", "elsewhere", "complete", "failed"]
+    state: Literal["waiting", "queued", "running", "elsewhere", "complete", "failed"]
     share: float  # of its training that is done
     accuracy: float | None = None  # over all classes after the last step, in percent; None where not measured
 
@@ -46,30 +44,17 @@ class Failure:
     log: Path
 
 
-def start_run(settings_file: Path, folder: Path, log: Path, threads: int) -> subprocess.Popen[bytes]:
-    """Start `ccl run SETTINGS_FILE --out FOLDER` and return at once; its output is appended to `log`."""
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "ccl", "run", str(settings_file), "--out", str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-            start_new_session=True,  # a Ctrl-C in the terminal reaches it through its parent only, once
-        )
-
-
 class CellRun:
-    """What is known of a cell, and its process if it was started here."""
+    """What is known of a cell, and its process or job if this grid started it."""
 
     def __init__(self, cell: Cell, grid_folder: Path) -> None:
         self.cell = cell
         self.folder = grid_folder / cell.name
-        self.log = grid_folder / LOGS / f"{cell.name}.txt"
+        self.log = RunRequest(grid_folder, cell.name).log
         self.record: RunRecord | None = None
         self.failure: Failure | None = None
-        self.process: subprocess.Popen[bytes] | None = None
-        self._settings_file = grid_folder / CELLS / f"{cell.name}.yaml"
+        self.process: StartedRun | None = None
+        self._grid_folder = grid_folder
         self._is_elsewhere = False
         self._log_start = 0  # where in the log the words of this attempt begin
 
@@ -81,6 +66,16 @@ class CellRun:
     def is_waiting(self) -> bool:
         return not self.is_settled and self.process is None and not self._is_elsewhere
 
+    @cached_property
+    def beginning(self) -> str | None:
+        """What runs that share their first step have in common; None for one that shares with none."""
+        return beginning(self.cell.settings) if can_share(self.cell.settings) else None
+
+    @property
+    def is_in_first_step(self) -> bool:
+        """Whether its first step may still be under way, so that nobody can share it yet."""
+        return self.beginning is not None and (_last_epoch(self.folder) or {"step": 1})["step"] == 1
+
     def state(self) -> CellState:
         """For display."""
         if self.record is not None:
@@ -90,7 +85,7 @@ class CellRun:
         if self.failure is not None:
             return CellState("failed", share)
         if self.process is not None:
-            return CellState("running", share)
+            return CellState("queued" if self.process.is_queued else "running", share)
         return CellState("elsewhere" if self._is_elsewhere else "waiting", share)
 
     def look(self) -> None:
@@ -104,15 +99,17 @@ class CellRun:
             self.process = None
             self._judge(exit_code)
 
-    def start(self, threads: int) -> None:
-        """Begin or resume the run; `threads` where the settings name no number."""
+    def request(self, threads: int | None) -> RunRequest:
+        """Write its settings, and describe the run that is to begin or to resume; `threads` where they name none."""
         settings = self.cell.settings
         threads = settings.threads or self._threads_before() or threads
-        unfinished = self._settings_file.with_suffix(f".{uuid4().hex}.part")  # other parents write here too
+        request = RunRequest(self._grid_folder, self.cell.name, threads)
+        path = request.settings_file
+        unfinished = path.with_suffix(f".{uuid4().hex}.part")  # other parents write here too
         unfinished.write_text(dump_settings(settings.model_copy(update={"threads": threads})), encoding="utf-8")
-        os.replace(unfinished, self._settings_file)
+        os.replace(unfinished, path)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        self.process = start_run(self._settings_file, self.folder, self.log, threads)
+        return request
 
     def _threads_before(self) -> int | None:
         """A resumed run keeps its number of threads, as its last bits depend on it."""
@@ -150,19 +147,6 @@ class CellRun:
             log.seek(self._log_start)
             text = log.read().decode(errors="replace")
         return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def is_held(folder: Path) -> bool:
-    """Whether a living process, here or on another machine, has the run folder."""
-    if not (folder / LOCK).exists():
-        return False
-    try:
-        with FileLock(folder / LOCK, timeout=0):
-            return False
-    except Timeout:
-        return True
-    except OSError:  # the lock can't be opened at all: the run itself will report why
-        return False
 
 
 def share_done(folder: Path, epochs: int) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
-from ccl.catalogue import EMBEDDINGS, SELECTIONS, VIEWS
+from ccl.catalogue import EMBEDDINGS, SELECTIONS, VIEWS, foreign_kind
 from ccl.encoders import Encoder
 from ccl.runs.build import (
     build_composition,
@@ -159,7 +159,8 @@ def _count(values: str) -> _Counted:
     learner.begin_step(0, torch.arange(0), num_new=0)
     state_bytes = _bytes_of(learner.state_dict())
     forward, activations = _one_forward(learner.encoder, size)
-    small = min(size, _COUNTED_SIZE)
+    # A network of others may read no other size.
+    small = size if foreign_kind(settings.encoder.backbone) else min(size, _COUNTED_SIZE)
     times = []  # forward passes that an image's update is worth: new, old
     for is_old in (False, True):
         learner.begin_step(1, torch.arange(_NUM_COUNTED), num_new=0 if is_old else _NUM_COUNTED)

@@ -15,7 +15,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from ccl import ranks
-from ccl.catalogue import COMPOSITIONS, RETENTION, WEIGHT_RULES
+from ccl.catalogue import COMPOSITIONS, RETENTION, WEIGHT_RULES, foreign_kind
 from ccl.errors import UserError
 from ccl.run_files import METRICS
 from ccl.runs.protocol import code_hash
@@ -33,7 +33,9 @@ def can_share(settings: Settings) -> bool:
     method = settings.method
     parts = [RETENTION[name] for name in method.retention]
     parts += [WEIGHT_RULES[method.weight_rule]] if method.weight_rule else []
-    return not method.all_at_once and not any(part.learns_in_first_step for part in parts)
+    # A start is a past already in the first step, and nothing here knows whether code of others has changed.
+    is_ours = settings.encoder.weights is None and foreign_kind(settings.encoder.backbone) is None
+    return is_ours and not method.all_at_once and not any(part.learns_in_first_step for part in parts)
 
 
 def beginning(settings: Settings) -> str:

@@ -52,6 +52,19 @@ def locked(folder: Path, kind: Kind = RUN) -> Iterator[None]:
         lock.release()
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a living process, here or on another machine, has the run folder."""
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with FileLock(folder / LOCK, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # the lock can't be opened at all: the run itself will report why
+        return False
+
+
 def _refuse_other_files(folder: Path, kind: Kind, named: str) -> None:
     """A folder with anything in it must be of this kind, except for what a process killed at its start leaves."""
     if not folder.exists() or (folder / kind.marker).exists():
@@ -64,5 +77,8 @@ def _refuse_other_files(folder: Path, kind: Kind, named: str) -> None:
 
 
 def _holder(folder: Path) -> str:
+    """Who holds it, as far as its status says: a process that has just begun has written none."""
     status = read_status(folder)
-    return f"process {status.get('pid', '?')} on {status.get('host', 'this machine')}"
+    if "pid" not in status:
+        return "another process, which has just begun"
+    return f"process {status['pid']} on {status.get('host', 'this machine')}"

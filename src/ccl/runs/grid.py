@@ -1,6 +1,5 @@
-"""A grid of runs, each in a process of its own: it resumes where it stopped, and several may work on one folder."""
+"""A grid of runs, each a process or a job of its own: it resumes where it stopped, several may work on one folder."""
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.report import RunRecord
 from ccl.run_files import SETTINGS, is_finished
-from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure
+from ccl.runs.cell_run import CellRun, CellState, Failure
 from ccl.runs.grid_cells import Cell
+from ccl.runs.launchers import CELLS, LOGS, Launcher, LocalLauncher
 from ccl.training.stop_signals import StopRequest
 
-SECONDS_BETWEEN_LOOKS = 0.3
 _MAX_SHOWN = 8  # conflicts; the others are counted
 
 
@@ -37,42 +36,50 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class GridOutcome:
-    """The complete runs and the failed ones, in the order of the cells."""
+    """The complete runs and the failed ones, in the order of the cells; how many are left to a detached launcher."""
 
     records: list[RunRecord]
     failures: list[Failure]
+    num_under_way: int = 0
+    num_waiting: int = 0
 
 
-def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def run_grid(cells: Sequence[Cell], folder: Path, jobs: int, watcher: Watcher) -> GridOutcome:
+def run_grid(
+    cells: Sequence[Cell], folder: Path, jobs: int | None, watcher: Watcher, launcher: Launcher | None = None
+) -> GridOutcome:
     """Run all cells that are not complete, at most `jobs` at once; a failing one doesn't stop the others.
 
-    A signal is passed on; once all runs have saved their state and ended, StoppedError is raised.
+    A signal is passed on; once all runs have saved their state and ended, StoppedError is raised. With a launcher that
+    is detached, runs are only started.
     """
+    launcher = launcher or LocalLauncher()
     unfinished = _unfinished(cells, folder)
-    if unfinished:
-        _prepare(unfinished, folder, watcher)
-    jobs = max(1, min(jobs, len(unfinished)))
-    threads = max(1, num_cores() // jobs)
     runs = [CellRun(cell, folder) for cell in cells]
+    if unfinished:
+        under_way = launcher.open(watcher.note)
+        _prepare(unfinished, folder, watcher)
+        for run in runs:
+            run.process = under_way.get(run.cell.name)
+    jobs = max(1, min(jobs or launcher.num_at_once, len(unfinished)))
     with StopRequest() as stop:
         stop.is_immediate = False
         try:
             while True:
-                _look(runs, jobs, threads)
+                _look(runs, jobs, launcher)
                 watcher.show({run.cell.name: run.state() for run in runs})
-                if stop.signal_number is not None or all(run.is_settled for run in runs):
+                is_over = launcher.is_detached or all(run.is_settled for run in runs)
+                if stop.signal_number is not None or is_over:
                     break
-                time.sleep(SECONDS_BETWEEN_LOOKS)
+                time.sleep(launcher.seconds_between_looks)
         finally:  # also when something fails here: no run is left without a parent by our own fault
-            _end(runs, watcher)
+            _end([] if launcher.is_detached else runs, watcher)
         stop.raise_if_asked()
-    records = [run.record for run in runs if run.record is not None]
-    return GridOutcome(records, [run.failure for run in runs if run.failure is not None])
+    return GridOutcome(
+        [run.record for run in runs if run.record is not None],
+        [run.failure for run in runs if run.failure is not None],
+        sum(run.process is not None for run in runs),
+        sum(run.is_waiting for run in runs),
+    )
 
 
 def _unfinished(cells: Sequence[Cell], folder: Path) -> list[Cell]:
@@ -118,15 +125,22 @@ def _prepare(unfinished: Sequence[Cell], folder: Path, watcher: Watcher) -> None
         load_dataset(name, root, download=True)
 
 
-def _look(runs: Sequence[CellRun], jobs: int, threads: int) -> None:
+def _look(runs: Sequence[CellRun], jobs: int, launcher: Launcher) -> None:
     """Take notice of what has ended, and start what may be started."""
     for run in runs:
         if not run.is_settled:
             run.look()
     free = jobs - sum(run.process is not None for run in runs)
-    waiting = [run for run in runs if run.is_waiting]
-    for run in waiting[: max(0, free)]:
-        run.start(threads)
+    chosen = {run.cell.name: run for run in _in_turn(runs)[: max(0, free)]}
+    requests = (run.request(launcher.threads(jobs)) for run in chosen.values())  # made when the launcher has room
+    for name, process in launcher.start(requests):
+        chosen[name].process = process
+
+
+def _in_turn(runs: Sequence[CellRun]) -> list[CellRun]:
+    """What waits to be started: last those whose first step another run is just learning, which they can then share."""
+    begun = {run.beginning for run in runs if run.process is not None and run.is_in_first_step}
+    return sorted((run for run in runs if run.is_waiting), key=lambda run: run.beginning in begun)
 
 
 def _end(runs: Sequence[CellRun], watcher: Watcher) -> None:

@@ -1,5 +1,6 @@
 """One run, from settings to a finished run folder."""
 
+import json
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ccl.data import write_bad_images
 from ccl.evaluation import AccuracyMatrix
 from ccl.report import RunRecord, read_run
 from ccl.report.trackers import make_trackers
-from ccl.run_files import is_finished
+from ccl.run_files import CHECKPOINTS, PROTOCOL, is_finished
 from ccl.runs.build import (
     Stream,
     build_device,
@@ -26,35 +27,46 @@ from ccl.runs.probing import Prober
 from ccl.runs.protocol import protocol, worth_knowing
 from ccl.runs.run_outputs import keep, stored
 from ccl.runs.session import Session
+from ccl.runs.start import Start, build_start, resolved
 from ccl.settings import Settings
 from ccl.training import Observer, Progress, learn_stream
+from ccl.training.checkpoint import CheckpointStore
 from ccl.training.stop_signals import StopRequest
 
 
 def run(
-    settings: Settings, folder: Path, display: Observer | None = None, first_steps: Path | None = None
+    settings: Settings, folder: str | Path, display: Observer | None = None, first_steps: Path | None = None
 ) -> RunRecord:
     """Learn the stream that the settings describe, and leave everything in the folder.
 
     The same call again resumes where it stopped, to the same bits; a finished folder is read and returned. Where there
     are several ranks, all make this call, and the first alone holds the folder, writes and shows. In the folder
     `first_steps` runs that begin alike share their first step.
+
+    >>> few = ["dataset=symbols", "steps=2", "data.images_per_class=4", "epochs=1", "batch_size=8", "probe.after=never"]
+    >>> record = ccl.run(ccl.load_settings("demo", [*few, "encoder.width=4", "memory.per_cluster=1"]), "runs/first")
+    >>> record.status["state"], record.step_names
+    ('complete', ['step 1', 'step 2'])
     """
+    folder = Path(folder)
     display = display if display is not None and ranks.is_first() else Observer()
     with ExitStack() as held, StopRequest() as stop:
         if ranks.from_first(lambda: _claim(held, settings, folder)):
             display.note(f"{folder} holds this run already, complete; nothing to do")
             return read_run(folder)
+        settings = resolved(settings)
+        start = ranks.from_first(lambda: _start(settings, folder))
         values = settings.model_dump(mode="json")
         trackers = make_trackers(settings.trackers, folder, values, folder.resolve().name, display.note)
         device = build_device(settings)
         stream = build_stream(settings, display.loading)
-        for line in worth_knowing(settings, stream):
+        for line in [*worth_knowing(settings, stream), *([start.line] if start else [])]:
             display.note(line)
+        about = protocol(settings, stream, device) | _weights(start, folder)
         shared = first_steps and SharedFirstStep(first_steps, settings, stream.dataset.fingerprint, device)
-        session = Session(folder, settings, protocol(settings, stream, device), display, stop, trackers, shared or None)
+        session = Session(folder, settings, about, display, stop, trackers, shared or None)
         with session.reporting():
-            _learn(settings, stream, device, session)
+            _learn(settings, stream, device, session, start)
         ranks.wait()
     return read_run(folder)
 
@@ -65,8 +77,25 @@ def _claim(held: ExitStack, settings: Settings, folder: Path) -> bool:
     return is_finished(settings, folder)
 
 
-def _learn(settings: Settings, stream: Stream, device: torch.device, session: Session) -> None:
-    learner, viewer = build_learner(settings, device), build_viewer(settings, device)
+def _start(settings: Settings, folder: Path) -> Start | None:
+    """What the encoder starts from; None where it starts from nothing, or from a checkpoint, which has all of it."""
+    return None if CheckpointStore(folder / CHECKPOINTS).numbers() else build_start(settings)
+
+
+def _weights(start: Start | None, folder: Path) -> dict[str, str]:
+    """What the protocol says of the weights: of a resumed run, what it said when they were read."""
+    if start is not None:
+        return {"weights": f"{start.line}; SHA-256 {start.sha256 or 'unknown'}"}
+    try:
+        said = json.loads((folder / PROTOCOL).read_text(encoding="utf-8")).get("weights")
+    except (OSError, ValueError, AttributeError):
+        return {}
+    return {} if said is None else {"weights": str(said)}
+
+
+def _learn(settings: Settings, stream: Stream, device: torch.device, session: Session, start: Start | None) -> None:
+    learner = build_learner(settings, device, start.tensors if start else None)
+    viewer = build_viewer(settings, device)
     matrix, dataset = AccuracyMatrix(len(stream.steps)), stream.dataset
     if dataset.skipped and ranks.is_first():
         write_bad_images(session.log.folder / "bad_images.csv", dataset.skipped)

@@ -40,6 +40,10 @@ class DiskFullError(UserError):
         super().__init__(f"{path}: no room ({cause}): {needed} bytes needed, {self.free} free; earlier ones untouched")
 
 
+class DamagedError(UserError):
+    """A checkpoint that was asked for by its number is not there or not as it was saved."""
+
+
 class _BadError(Exception):
     """A checkpoint that can't be used; its arguments are the path of the culprit and the reason."""
 
@@ -117,14 +121,14 @@ class CheckpointStore:
         return path
 
     def load(self, number: int) -> Checkpoint:
-        """This one, verified; raises UserError where it is not there or not good."""
+        """This one, verified; raises DamagedError where it is not there or not good."""
         folder = self.folder / f"{number:08d}"
         try:
             return _load(folder)
         except _NewerError as error:
             raise UserError("{}: {}; update ccl to read it".format(*error.args)) from error
         except _BadError as error:
-            raise UserError("{}: {}".format(*error.args)) from error
+            raise DamagedError("{}: {}".format(*error.args)) from error
 
     def remove(self, number: int) -> None:
         """Let go of this one; a kill half-way leaves nothing that looks like a checkpoint."""

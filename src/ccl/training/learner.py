@@ -22,7 +22,8 @@ class Learner(nn.Module):
     """The student f_q with its objective, the parts that keep the past by their names, and the rehearsal memory.
 
     The composition says what a batch holds. Weights act from the second step on; in the first there is no past, and
-    only the objective acts, with weight 1.
+    only the objective acts, with weight 1. Where the encoder starts from weights that know something (`has_start`),
+    these are the past of the first step.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Learner(nn.Module):
         parts: Mapping[str, Part],
         weights: Mapping[str, float],
         composition: Composition | None = None,
+        has_start: bool = False,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -40,6 +42,7 @@ class Learner(nn.Module):
         self.parts = dict(parts)
         self.weights = dict(weights)
         self.composition = composition or Pooled()
+        self.has_start = has_start
         self.memory = RehearsalMemory()
         self.scaler: LossScaler | None = None  # set where the encoder computes in float16
         self.step = 0
@@ -47,7 +50,12 @@ class Learner(nn.Module):
 
     @property
     def has_past(self) -> bool:
-        return self.step > 0
+        """Whether there is something to keep."""
+        return self.step > 0 or self.has_start
+
+    @property
+    def _has_old_images(self) -> bool:
+        return self.step > 0 or len(self.memory) > 0
 
     @property
     def _acting(self) -> list[Part]:
@@ -125,7 +133,17 @@ class Learner(nn.Module):
         all_old = positions >= self.num_new
         stored = self.memory.recall(positions[all_old] - self.num_new)  # every rank has all of the memory
         context = BatchContext(
-            batch, is_old, self.has_past, moment, done, student, contrast, plain, student_plain, stored, all_old
+            batch,
+            is_old,
+            self._has_old_images,
+            moment,
+            done,
+            student,
+            contrast,
+            plain,
+            student_plain,
+            stored,
+            all_old,
         )
         losses = {CONTRAST: contrast.loss}
         for name, part in self.parts.items():

@@ -7,10 +7,13 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from ccl.encoders import Encoder
+from ccl.encoders.stages import stages
 from ccl.part import Part
 from ccl.training.lars import LARS
 
 CONSTANT_RATE = "constant_rate"  # of a group of parameters: whether its rate leaves the schedule alone
+RATE_SCALE = "rate_scale"  # of a group of parameters: its share of the rate
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Plan:
     beta2: float = 0.999  # AdamW only
     trust: float = 0.02  # LARS only: the trust coefficient
     weight_decay: float = 0.0
+    layer_decay: float = 1.0  # a stage of the backbone learns at so much of the rate of the stage after it
     decay_norms: bool = True  # False: no weight decay on biases and batch norm
     schedule: Literal["cosine", "constant"] = "cosine"
     warmup_epochs: int = 0  # over which the learning rate rises linearly, update by update
@@ -51,17 +55,21 @@ class Plan:
         return torch.optim.SGD(groups, rate, momentum=self.momentum, weight_decay=decay, fused=fused)
 
     def _parameter_groups(self, learner: nn.Module) -> list[dict[str, Any]]:
-        """One group in the learner's order; biases and norms that don't decay, and parts at a constant rate, have own.
+        """One group in the learner's order; biases and norms that don't decay, and what has its own rate, are apart.
 
-        These are the parameters of one dimension, and those that `Part.constant_rate` names.
+        These are the parameters of one dimension, those that `Part.constant_rate` names, and stages of the backbone
+        where there is a `layer_decay`.
         """
         constant = {parameter for part in learner.modules() for parameter in _at_constant_rate(part)}
-        groups: dict[tuple[bool, bool], dict[str, Any]] = {}  # by: is at a constant rate, doesn't decay
+        scales = _scales(learner, self.layer_decay) if self.layer_decay < 1.0 else {}
+        groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}  # by: is at a constant rate, doesn't decay, scale
         for parameter in learner.parameters():
             if parameter.requires_grad:
-                kind = (parameter in constant, parameter.ndim < 2 and not self.decay_norms)
-                groups.setdefault(kind, {"params": [], CONSTANT_RATE: kind[0]})["params"].append(parameter)
-        for (_, is_exempt), group in groups.items():
+                scale = scales.get(parameter, 1.0)
+                kind = (parameter in constant, parameter.ndim < 2 and not self.decay_norms, scale)
+                new = {"params": [], CONSTANT_RATE: kind[0], RATE_SCALE: scale}
+                groups.setdefault(kind, new)["params"].append(parameter)
+        for (_, is_exempt, _), group in groups.items():
             group |= {"weight_decay": 0.0} if is_exempt else {}
         return [groups[kind] for kind in sorted(groups)]
 
@@ -69,7 +77,7 @@ class Plan:
         """Give each group of parameters its rate of the update with which `share` of an epoch is done."""
         rate = self.learning_rate_at(epoch, share)
         for group in optimizer.param_groups:
-            group["lr"] = self.learning_rate if group[CONSTANT_RATE] else rate
+            group["lr"] = (self.learning_rate if group[CONSTANT_RATE] else rate) * group[RATE_SCALE]
 
     def learning_rate_at(self, epoch: int, share: float = 1.0) -> float:
         """The rate of the update with which `share` of an epoch, counted from 0, is done.
@@ -87,3 +95,16 @@ class Plan:
 def _at_constant_rate(module: nn.Module) -> list[nn.Parameter]:
     names = module.constant_rate if isinstance(module, Part) else ()
     return [parameter for name in names for parameter in module.get_submodule(name).parameters()]
+
+
+def _scales(learner: nn.Module, decay: float) -> dict[nn.Parameter, float]:
+    """Of each parameter of the student's backbone: its share of the rate, the less the earlier its stage."""
+    encoder = learner.get_submodule("encoder")
+    assert isinstance(encoder, Encoder)
+    found = stages(encoder.backbone)
+    parameters = dict(encoder.backbone.named_parameters())
+    return {
+        parameters[name]: decay ** (len(found) - number)
+        for number, stage in enumerate(found)
+        for name in stage.parameters
+    }

@@ -10,17 +10,20 @@ from ccl.part import WeightRule
 class Merge(WeightRule):
     """θ ← (1 − share) θ_before + share θ_after, from the second step on; the next step begins with the outcome.
 
+    Where the encoder starts from weights that know something (`has_start`), in the first step too.
+
     Backbone and head are merged; what the objective owns (a predictor, a key encoder, a queue) stays as it was trained.
     With a share of 1 nothing moves, and everything is bit for bit as without the rule.
     """
 
     has_past: Tensor  # (): whether `before` is of an earlier step
 
-    def __init__(self, encoder: Encoder, *, share: float) -> None:
+    def __init__(self, encoder: Encoder, *, share: float, has_start: bool = False) -> None:
         super().__init__()
         if not 0.0 <= share <= 1.0:
             raise ValueError(f"share must lie in [0, 1], got {share}")
         self.share = share
+        self.has_start = has_start
         self.before = MomentumEncoder(encoder, momentum=1.0)
         self.register_buffer("has_past", torch.tensor(False))
 
@@ -30,7 +33,7 @@ class Merge(WeightRule):
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         self.before.reset(encoder)
-        self.has_past.fill_(step > 0)
+        self.has_past.fill_(step > 0 or self.has_start)
 
     @torch.no_grad()
     def end_step(self, encoder: Encoder) -> None:

@@ -5,12 +5,17 @@ import os
 import shlex
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 
+from ccl.cli import main
 from ccl.cli.app import app
+from ccl.runs import throughput
+from ccl.training import precision
 
 TINY = [
     "--set=dataset=symbols,textures",
@@ -119,9 +124,54 @@ def test_an_output_that_is_a_file_or_holds_other_files_is_refused(tmp_path: Path
     assert (stranger / "thesis.txt").read_text() == "mine"
 
 
-def test_an_unknown_command_and_a_missing_option_exit_with_2() -> None:
-    assert ccl("lern").returncode == 2
-    assert ccl("run", "demo").returncode == 2
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["lern"], "ccl: no such command 'lern'. Did you mean 'learn'? see ccl --help"),
+        (["run", "demo", "--st=3"], "ccl: no such option: --st (Possible options: --out, --set); see ccl run --help"),
+        (["search", "my-encoder"], "ccl: missing argument 'QUERY'; see ccl search --help"),
+        (["run", "demo"], "ccl: --out DIR is missing: the run folder to make or to resume"),
+    ],
+)
+def test_a_mistyped_command_or_option_is_one_plain_line_too(
+    arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ccl", *arguments])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err.strip() == told
+
+
+def test_without_a_command_the_help_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ccl"])
+    with pytest.raises(SystemExit):
+        main()
+    answer = capsys.readouterr()
+    assert "Usage: ccl" in answer.out
+    assert answer.err == ""
+
+
+def test_the_version_names_torch_and_device(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option in ("--version", "-V"):
+        monkeypatch.setattr(sys, "argv", ["ccl", option])
+        with pytest.raises(SystemExit) as leaving:
+            main()
+        assert not leaving.value.code
+        words = capsys.readouterr().out.strip()
+        assert words.startswith(f"ccl {version('ccl')}, torch {torch.__version__}, Python 3.")
+        assert words.rpartition(", ")[2] in ("cpu", "cuda", "mps")
+
+
+def test_a_shell_can_complete_commands() -> None:
+    asked = {"_CCL_COMPLETE": "complete_bash", "COMP_WORDS": "ccl re", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv = ['ccl']; from ccl.cli import main; main()"
+    answer = subprocess.run([sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True)
+    assert answer.stdout.split() == ["reproduce", "report"], answer.stderr
 
 
 def test_the_demo_runs_every_strategy_and_resumes_where_it_was_stopped(tmp_path: Path) -> None:
@@ -138,7 +188,22 @@ def test_the_demo_runs_every_strategy_and_resumes_where_it_was_stopped(tmp_path:
     assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
 
 
-def test_doctor_answers() -> None:
-    answer = ccl("doctor")
+def test_doctor_answers_without_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(throughput, "measured_rate", lambda *_: pytest.fail("it measures unasked"))
+    monkeypatch.setattr(precision, "trouble_with", lambda *_: pytest.fail("it tries formats unasked"))
+    monkeypatch.setattr(sys, "argv", ["ccl", "doctor"])
+    with pytest.raises(SystemExit):
+        main()
+    answer = capsys.readouterr().out
+    assert [line.split()[0] for line in answer.splitlines()][:6] == [
+        *("python", "torch", "memory", "disk", "device", "precision")
+    ]
+    assert "doctor --measure" in answer
+
+
+@pytest.mark.slow
+def test_doctor_measures_when_asked() -> None:
+    answer = ccl("doctor", "--measure")
     assert answer.returncode == 0
     assert "images/s" in answer.stdout
+    assert "on the CPU" in answer.stdout

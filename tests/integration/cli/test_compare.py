@@ -194,6 +194,10 @@ def test_the_children_of_a_killed_parent_are_adopted(tmp_path: Path, unbroken: P
         (["demo", "--set=epoch=3"], "unknown setting 'epoch'; did you mean 'epochs'?"),
         (["demo", "--vary=epochs"], "--vary takes a setting and its values"),
         (["demo", "--vary=epochs=3,x"], "epochs: "),
+        (["demo", "--on=slrm"], "--on 'slrm'; did you mean 'slurm'?"),
+        (["demo", "--slurm=--time=5"], "--slurm belongs to --on slurm; add that, or leave --slurm out"),
+        (["demo", "--detach"], "--detach belongs to --on slurm; add that, or leave --detach out"),
+        (["demo", "--nproc-per-node=2"], "--nproc-per-node belongs to --on slurm"),
     ],
 )
 def test_mistakes_get_one_line_and_leave_nothing(tmp_path: Path, arguments: list[str], told: str) -> None:

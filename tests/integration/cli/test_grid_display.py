@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ccl.cli.grid_display import LiveGrid, Pace, PlainGrid, make_grid_display, summary
+from ccl.cli.grid_display import LiveGrid, Pace, PlainGrid, entry, make_grid_display, summary
 from ccl.runs.cell_run import CellState
 from ccl.runs.grid_cells import Cell, Grid, make_cells
 
@@ -66,6 +66,22 @@ def test_plain_lines_tell_each_change_once() -> None:
         "· Finetuning, seed 1: complete",
         "· CCL, seed 1: failed",
     ]
+
+
+def test_queued_runs_are_told_apart_from_running_ones() -> None:
+    output, file = console()
+    display, queued = PlainGrid(output, CELLS), CellState("queued", 0.0)
+    found = states(queued, CellState("running", 0.2), WAITING, WAITING)
+    display.show(found)
+    display.show(states(CellState("running", 0.0), CellState("queued", 0.4), WAITING, WAITING))
+    assert file.getvalue().splitlines()[1:] == [
+        "· Finetuning, seed 0: is queued",
+        "· CCL, seed 0: resumes at 20 %",
+        "· Finetuning, seed 0: starts",
+        "· CCL, seed 0: is queued at 40 %",
+    ]
+    assert summary(found, None) == "0 of 4 done, 1 running, 1 queued"
+    assert (entry(queued), entry(CellState("failed", 0.5))) == ("queued", "failed")
 
 
 def test_plain_summaries_keep_their_distance() -> None:

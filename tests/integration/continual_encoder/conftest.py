@@ -103,6 +103,7 @@ def command(shell: Command, make_frozen: MakeFrozen, monkeypatch: pytest.MonkeyP
         return make_frozen(version=version or 3, seed=version or 3)
 
     monkeypatch.setattr(frozen_encoder, "frozen", frozen)
+    monkeypatch.setattr(frozen_encoder, "start", lambda state: make_frozen(version=0, seed=99))
     return shell
 
 

@@ -22,9 +22,9 @@ from ccl.continual_encoder.classifiers import (
     newest,
     predict,
     save,
-    train,
     write_predictions,
 )
+from ccl.continual_encoder.probing import probe
 from ccl.data import load_dataset
 from ccl.errors import UserError
 
@@ -33,12 +33,13 @@ MakeFrozen = Callable[..., FrozenEncoder]
 
 @pytest.fixture
 def fitted(make_frozen: MakeFrozen, labelled: Path) -> Classifier:
-    return train(make_frozen(), load_dataset("folder", labelled))
+    return probe(make_frozen(), load_dataset("folder", labelled)).classifier
 
 
 def test_a_classifier_is_measured_on_what_it_was_not_fitted_on(make_frozen: MakeFrozen, labelled: Path) -> None:
     told: list[tuple[int, int]] = []
-    found = train(make_frozen(), load_dataset("folder", labelled), lambda done, total: told.append((done, total)))
+    dataset = load_dataset("folder", labelled)
+    found = probe(make_frozen(), dataset, progress=lambda done, total: told.append((done, total))).classifier
     assert found.about.classes == ("apple", "kiwi")
     assert (found.about.version, found.about.num_features, found.about.num_images) == (3, 32, 16)
     assert found.about.accuracy is not None
@@ -51,7 +52,7 @@ def test_wrong_labels_in_the_test_part_are_counted(make_frozen: MakeFrozen, labe
     dataset = load_dataset("folder", labelled)
     assert dataset.test_labels is not None
     swapped = replace(dataset, test_labels=torch.tensor([1, *dataset.test_labels[1:].tolist()]))
-    accuracy = train(make_frozen(), swapped).about.accuracy
+    accuracy = probe(make_frozen(), swapped).classifier.about.accuracy
     assert accuracy is not None
     assert accuracy.linear == accuracy.knn == 75.0
 
@@ -87,11 +88,11 @@ def test_another_version_s_classifier_is_refused_unless_one_insists(
 
 def test_labels_are_needed(make_frozen: MakeFrozen, labelled: Path) -> None:
     with pytest.raises(UserError, match="has no labels"):
-        train(make_frozen(), load_dataset("folder", labelled / "apple"))
+        probe(make_frozen(), load_dataset("folder", labelled / "apple"))
     for path in (labelled / "kiwi").iterdir():
         path.unlink()
     with pytest.raises(UserError, match="one class only"):
-        train(make_frozen(), load_dataset("folder", labelled))
+        probe(make_frozen(), load_dataset("folder", labelled))
 
 
 def test_the_newest_of_this_version_is_taken(make_frozen: MakeFrozen, fitted: Classifier, tmp_path: Path) -> None:

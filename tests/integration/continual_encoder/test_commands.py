@@ -55,6 +55,8 @@ def test_probe_then_predict(command: Command, labelled: Path, tmp_path: Path) ->
     assert all(row["class"] in row["path"] and 0.5 < float(row["confidence"]) <= 1 for row in rows)
     assert (tmp_path / "p.csv.bad_images.csv").is_file()
     foreign = ["predict", state, labelled, "-o", tmp_path / "q.csv", "--version", 4]
+    assert "was fitted on version 3" in command(*foreign, "--any-version")[1]  # the newest of another version
+    (tmp_path / "q.csv").unlink()
     code, _, error = command(*foreign)
     assert code == 2
     assert "no classifier for version 4, only for others (fruit-v3.safetensors); make one: ccl probe" in error
@@ -74,6 +76,7 @@ def test_search_in_images_and_in_features(command: Command, labelled: Path, tmp_
     assert f"the sheet to look at: {tmp_path / 's.html'}" in told
     page = (tmp_path / "s.html").read_text()
     assert page.count("<li>") == 4
+    assert page.count('<span class="value">nearer than ') == 4
     assert page.count("kiwi") == 0
     assert command("encode", tmp_path, labelled, "-o", tmp_path / "f.npz")[0] == 0
     stored = ["search", tmp_path, query, "-f", tmp_path / "f.npz", "-k", 4, "-o"]
@@ -88,7 +91,7 @@ def test_search_in_images_and_in_features(command: Command, labelled: Path, tmp_
     (labelled / "apple" / "03.png").rename(tmp_path / "elsewhere.png")
     code, told, _ = command("search", tmp_path, tmp_path / "elsewhere.png", *stored[3:], tmp_path / "v.html")
     assert code == 0
-    assert "1 images are no longer where" in told
+    assert "1 image can't be found where" in told
 
 
 def test_export_and_its_card(command: Command, labelled: Path, tmp_path: Path) -> None:
@@ -96,7 +99,7 @@ def test_export_and_its_card(command: Command, labelled: Path, tmp_path: Path) -
     code, told, error = command("export", tmp_path, "-o", out, "--images", labelled)
     assert (code, error) == (0, "")
     assert "at most 0.0e+00 from the original's on 20 images" in told
-    assert "# Encoder, version 3" in (tmp_path / "encoder.card.md").read_text()
+    assert "# Encoder, version 3" in (tmp_path / "encoder.safetensors.card.md").read_text()
     assert "on 32 images" in command("export", tmp_path, "-o", out)[1]
 
 
@@ -131,6 +134,21 @@ def test_mistakes_get_one_line_and_leave_nothing(
     assert told in error
     assert len(error.strip().splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["learn"], "ccl: Missing argument 'IMAGES…'; ccl learn --help shows what there is"),
+        (["pin", "x", "one"], "ccl: Invalid value for '[VERSION]'"),
+        (["lern"], "ccl: No such command 'lern'"),
+        (["learn", "x", "--into", "y", "--max-bad", "200"], "ccl: Invalid value for '--max-bad'"),
+    ],
+)
+def test_wrong_options_get_one_plain_line_too(shell: Command, arguments: list[str], told: str) -> None:
+    code, out, error = shell(*arguments)
+    assert (code, out, len(error.splitlines())) == (2, "", 1)
+    assert error.startswith(told)
 
 
 def test_help_has_an_example_and_no_torch() -> None:

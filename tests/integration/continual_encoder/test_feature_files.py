@@ -51,7 +51,7 @@ def test_parquet(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_told_with_its_extra() -> None:
-    with pytest.raises(UserError, match=r"needs nothing_of_the_kind.*pip install 'ccl\[parquet\]'"):
+    with pytest.raises(UserError, match=r"needs nothing_of_the_kind.*pip install '\.\[parquet\]'"):
         require(["nothing_of_the_kind"], "parquet", "a .parquet file")
 
 

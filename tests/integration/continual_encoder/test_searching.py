@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from ccl.continual_encoder import FrozenEncoder, searching
-from ccl.continual_encoder.contact_sheet import Answer, SheetImage, check_sheet_size, write_sheet
+from ccl.continual_encoder.contact_sheet import Answer, SheetImage, check_sheet_size, rank_in_words, write_sheet
 from ccl.continual_encoder.feature_files import write_features
 from ccl.continual_encoder.searching import Collection, find, nearest, stored_collection
 from ccl.data import FileSource
@@ -33,6 +33,31 @@ def test_nearest_is_what_numpy_finds_in_whatever_pieces(monkeypatch: pytest.Monk
         similarity, places = nearest(torch.tensor(queries).float(), torch.tensor(rows).float(), 6)
         assert np.array_equal(places.numpy(), order)
         assert np.allclose(similarity.numpy(), np.take_along_axis(cosine, order, 1), atol=1e-6)
+
+
+def test_a_similarity_is_ranked_among_all_pairs_of_the_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    unit = (rows / rows.norm(dim=1, keepdim=True)).double().numpy()
+    pairs = [float(unit[a] @ unit[b]) for a in range(30) for b in range(a)]
+    values = torch.tensor([[0.0, 0.5], [0.9, 1.1]])
+    expected = [[np.mean([pair < value for pair in pairs]) for value in line] for line in values.tolist()]
+    found = searching.pair_ranks(values, rows)
+    assert found is not None
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-3)
+    monkeypatch.setattr(searching, "_RANKED", 12)  # some stand for all
+    some = searching.pair_ranks(values, rows)
+    assert some is not None
+    assert abs(float(some[0, 0]) - expected[0][0]) < 0.2
+    assert searching.pair_ranks(values, rows[:1]) is None
+
+
+def test_ranks_are_rounded_down() -> None:
+    assert [rank_in_words(rank) for rank in (1.0, 0.99999, 0.998, 0.0)] == [
+        "nearer than all pairs",
+        "nearer than 99.9 % of pairs",
+        "nearer than 99.8 % of pairs",
+        "nearer than 0.0 % of pairs",
+    ]
 
 
 def test_equals_come_in_their_order_and_k_may_exceed_what_there_is() -> None:
@@ -120,10 +145,10 @@ def test_the_picture_shows_query_and_hits_side_by_side(tmp_path: Path) -> None:
     write_sheet(tmp_path / "s.png", answers(), "Most like <b>")
     with Image.open(tmp_path / "s.png") as sheet:
         seen = sheet.convert("RGB")
-    middles = [(12 + 72, 42 + 72), (12 + 156 + 12 + 72, 42 + 72), (12 + 312 + 12 + 72, 42 + 72)]
+    middles = [(12 + 72, 62 + 72), (12 + 156 + 12 + 72, 62 + 72), (12 + 312 + 12 + 72, 62 + 72)]
     colours = [(0, 128, 0), (255, 0, 0), (0, 0, 255)]
     assert [seen.getpixel(place) for place in middles] == colours
-    assert seen.height == 42 + 2 * 186 + 12
+    assert seen.height == 62 + 2 * 186 + 12
 
 
 def test_a_wrong_suffix_is_refused(tmp_path: Path) -> None:

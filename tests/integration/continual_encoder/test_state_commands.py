@@ -44,7 +44,9 @@ def test_a_state_from_its_first_drop_to_a_rollback(
     assert shell("pin", state, "2")[1] == "version 2 is pinned\n"
     assert shell("rollback", state)[1] == "version 1 is current again\n"
     assert json.loads(shell("status", state, "--json")[1])["pinned"] == 2
-    assert "nothing is pinned" in shell("pin", state)[1]
+    assert shell("pin", state)[1].startswith("version 2 is pinned; ")  # asked, not changed
+    assert json.loads(shell("status", state, "--json")[1])["pinned"] == 2
+    assert "nothing is pinned" in shell("pin", state, "--off")[1]
     code, told, _ = shell("encode", state, deliver("some", count=4), "-o", tmp_path / "features.npz")
     assert (code, "read by version 1" in told) == (0, True)
 
@@ -63,7 +65,8 @@ def test_a_refused_version_is_told_and_leaves_by_exit_code_1(shell: Command, del
     ("arguments", "told"),
     [
         (["--set", "epoch=3"], "unknown setting 'epoch'; did you mean 'epochs'?"),
-        (["--memory", "much"], "memory.budget"),
+        (["--memory", "much"], "--memory takes a number of images, such as 500, or a size, such as 50MB; got 'much'"),
+        (["--memory", "0"], "--memory takes a number of images, such as 500, or a size, such as 50MB; got '0'"),
         (["--set", "strategy=cccl"], "did you mean 'ccl'?"),
         (["--probe", "nowhere", *assignments(TINY)], "--probe nowhere is not a folder"),
     ],

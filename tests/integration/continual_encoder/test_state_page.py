@@ -36,6 +36,7 @@ def test_the_page_tells_the_history_and_escapes_names(page: Path) -> None:
     assert text.index('class="verdict"') < text.index("<svg") < text.index("<table")
     assert "week-3: agreement of remembered images with their groups" in text
     assert "from version 1 to version 2" in text
+    assert "(start " in text  # agreement, beside its value at the start
     assert text.count("<summary>") == 3  # the images of two drops, and the settings
     assert not re.search(r'(src|href)="(?!data:|#)', text)
 

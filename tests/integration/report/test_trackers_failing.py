@@ -91,7 +91,7 @@ def test_a_missing_package_is_refused_before_any_work(
     monkeypatch.setattr(sys.modules["ccl.runs.run"], "build_device", lambda *_: pytest.fail("work was begun"))
     with pytest.raises(UserError) as caught:
         run(load_settings("demo", [f"trackers={name}"]), tmp_path / "run", PlainDisplay(Console(quiet=True)))
-    assert f"pip install 'ccl[{name}]'" in str(caught.value)
+    assert f"pip install '.[{name}]'" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run" / SETTINGS).exists()
 

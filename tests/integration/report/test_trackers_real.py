@@ -1,4 +1,4 @@
-"""The trackers with their real packages, where these are installed: pip install 'ccl[tensorboard,wandb,mlflow]'."""
+"""The trackers with their real packages, where these are installed: pip install '.[tensorboard,wandb,mlflow]'."""
 
 import inspect
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def assert_takes_all_of(real: Callable[..., Any], fake: Callable[..., Any]) -> N
 
 
 def test_with_the_real_tensorboard(tmp_path: Path, open_trackers: Open, notes: list[str]) -> None:
-    pytest.importorskip("tensorboard.backend", reason="pip install 'ccl[tensorboard]'")
+    pytest.importorskip("tensorboard.backend", reason="pip install '.[tensorboard]'")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch.utils.tensorboard import SummaryWriter
 
@@ -34,7 +34,7 @@ def test_with_the_real_tensorboard(tmp_path: Path, open_trackers: Open, notes: l
 def test_with_the_real_mlflow(
     tmp_path: Path, open_trackers: Open, notes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("mlflow.entities", reason="pip install 'ccl[mlflow]'")
+    pytest.importorskip("mlflow.entities", reason="pip install '.[mlflow]'")
     import mlflow
 
     for method in ("create_run", "update_run", "set_terminated", "get_metric_history", "log_batch"):
@@ -54,7 +54,7 @@ def test_with_the_real_mlflow(
 def test_with_the_real_wandb_offline(
     tmp_path: Path, open_trackers: Open, notes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("wandb.sdk", reason="pip install 'ccl[wandb]'")
+    pytest.importorskip("wandb.sdk", reason="pip install '.[wandb]'")
     import wandb
 
     assert_takes_all_of(wandb.init, fakes.Wandb.init)

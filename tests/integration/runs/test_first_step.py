@@ -1,5 +1,6 @@
 """Runs that begin alike share their first step, and end with the bits that they would have alone."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +9,13 @@ from breaking import assert_same
 from tiny import tiny_settings
 
 from ccl.catalogue import RETENTION
+from ccl.run_files import METRICS
 from ccl.runs import run
+from ccl.runs.cell_run import CellRun
 from ccl.runs.first_step import beginning, can_share
+from ccl.runs.grid import _in_turn
+from ccl.runs.grid_cells import Grid, make_cells
+from ccl.runs.launchers import LocalRun
 from ccl.settings import Settings
 from ccl.strategies import STRATEGIES
 from ccl.training import Observer
@@ -96,3 +102,18 @@ def test_a_damaged_first_step_is_learned_again(first_steps: Path, tmp_path: Path
     run(settings, tmp_path / "shared", Notes(notes), copied)
     assert_same(tmp_path / "shared", tmp_path / "alone")
     assert not any("taken from another run" in line for line in notes)
+
+
+def test_a_grid_starts_what_can_share_a_first_step_after_it_is_learned(tmp_path: Path) -> None:
+    grid = Grid("demo", ["finetuning", "simple_rehearsal", "cassle", "ccl"], [0, 1])
+    runs = [CellRun(cell, tmp_path) for cell in make_cells(grid, [])]
+    runs[0].process = LocalRun([sys.executable, "-c", ""])  # Finetuning, seed 0, is in its first step
+    names = [run.cell.name.rpartition("-")[0] + run.cell.name[-1] for run in _in_turn(runs)]
+    assert names == [
+        *("ccl-moco_v20", "finetuning-moco_v21", "simple_rehearsal-moco_v21", "cassle-moco_v21", "ccl-moco_v21"),
+        *("simple_rehearsal-moco_v20", "cassle-moco_v20"),
+    ]
+    runs[0].folder.mkdir()
+    (runs[0].folder / METRICS).write_text('{"kind": "epoch", "step": 2, "epoch": 1}\n')
+    assert [run.cell.name for run in _in_turn(runs)] == [run.cell.name for run in runs[1:]]
+    runs[0].process.wait()

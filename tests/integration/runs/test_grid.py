@@ -10,55 +10,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from run_stand_in import Spy, cells, complete, install_run, told, trace
 
 from ccl.errors import StoppedError, UserError
-from ccl.loading import dump_settings, load_settings
-from ccl.runs import cell_run, grid
+from ccl.loading import load_settings
+from ccl.runs import cell_run, grid, launchers
 from ccl.runs.cell_run import CellState
 from ccl.runs.grid import run_grid
-from ccl.runs.grid_cells import Cell, Grid, make_cells
+from ccl.runs.grid_cells import Cell
+from ccl.runs.launchers import LocalLauncher, RunRequest
 
 PYTHON = sys.executable  # which a fixture replaces
-
-STAND_IN = r"""#!{python} -S
-import fcntl, json, os, shutil, signal, sys, time
-_, _, _, _, settings, _, folder = sys.argv  # -m ccl run SETTINGS --out FOLDER
-grid, name = os.path.split(folder)
-def tell(what):
-    with open(os.path.join(grid, "trace.txt"), "a") as file:
-        file.write(f"{{what}} {{name}} {{os.getpid()}} {{os.environ['OMP_NUM_THREADS']}} {{os.getsid(0)}}\n")
-def status(state):
-    with open(os.path.join(folder, "status.json.part"), "w") as file:
-        json.dump({{"state": state, "pid": os.getpid()}}, file)
-    os.replace(os.path.join(folder, "status.json.part"), os.path.join(folder, "status.json"))
-def stop(number, frame):
-    status("stopped")
-    tell("stop")
-    sys.exit(128 + number)
-os.makedirs(folder, exist_ok=True)
-lock = open(os.path.join(folder, ".lock"), "w")
-try:
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except OSError:
-    tell("refused")
-    sys.exit(print(f"ccl: --out {{folder}} is in use by process 1 on here") or 2)
-if os.path.exists(os.path.join(grid, "fail")):
-    print("some words")
-    sys.exit(print("ccl: no space left") or 1)
-signal.signal(signal.SIGTERM, stop)
-shutil.copy(settings, os.path.join(folder, "settings.yaml"))
-open(os.path.join(folder, "protocol.json"), "w").write('{{"all_at_once": false, "steps": [1, 2]}}')
-status("running")
-tell("begin")
-time.sleep({seconds})
-status("complete")
-tell("end")
-"""
 
 # Takes the lock of a run folder, says so, and does what it is told when its input ends.
 HOLDER = r"""
@@ -73,36 +40,14 @@ if at_end == "complete":
 """
 
 
-class Spy:
-    """A watcher that remembers, and acts when told to."""
-
-    def __init__(self, act: Callable[[Mapping[str, CellState]], None] = lambda states: None) -> None:
-        self.notes: list[str] = []
-        self.seen: list[dict[str, str]] = []
-        self.act = act
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def show(self, states: Mapping[str, CellState]) -> None:
-        self.seen.append({name: state.state for name, state in states.items()})
-        self.act(states)
-
-    def close(self) -> None:
-        self.notes.append("closed")
-
-
 @pytest.fixture(autouse=True)
 def quick_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Children end after 0.2 seconds, or as told."""
 
     def take(seconds: float) -> None:
-        path = tmp_path / "stand_in"
-        path.write_text(STAND_IN.format(python=PYTHON, seconds=seconds))
-        path.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(path))
+        monkeypatch.setattr(sys, "executable", str(install_run(tmp_path, PYTHON, seconds)))
 
-    monkeypatch.setattr(grid, "SECONDS_BETWEEN_LOOKS", 0.02)
+    monkeypatch.setattr(LocalLauncher, "seconds_between_looks", 0.02)
     take(0.2)
     return take
 
@@ -124,27 +69,6 @@ def hold() -> Iterator[Callable[[Path, str], subprocess.Popen[str]]]:
     yield start
     for process in started:
         process.communicate()
-
-
-def cells(num_seeds: int, *assignments: str) -> list[Cell]:
-    return make_cells(Grid("demo", ["finetuning"], range(num_seeds)), assignments)
-
-
-def trace(folder: Path) -> list[list[str]]:
-    path = folder / "trace.txt"
-    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def told(folder: Path, what: str) -> list[str]:
-    return [line[1] for line in trace(folder) if line[0] == what]
-
-
-def complete(cell: Cell, folder: Path) -> None:
-    """A run folder as a finished run leaves it."""
-    folder.mkdir(parents=True)
-    (folder / "settings.yaml").write_text(dump_settings(cell.settings))
-    (folder / "protocol.json").write_text('{"all_at_once": false, "steps": [1, 2]}')
-    (folder / "status.json").write_text('{"state": "complete"}')
 
 
 def test_at_most_so_many_at_once_in_the_order_of_the_cells(tmp_path: Path) -> None:
@@ -177,7 +101,7 @@ def test_complete_cells_are_not_started_again(tmp_path: Path) -> None:
 
 
 def test_cores_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "num_cores", lambda: 8)
+    monkeypatch.setattr(launchers, "num_cores", lambda: 8)
 
     def threads(num_cells: int, jobs: int, folder: str, *assignments: str) -> set[tuple[str, int | None]]:
         run_grid(cells(num_cells, *assignments), tmp_path / folder, jobs, Spy())
@@ -191,7 +115,7 @@ def test_cores_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_cell_that_resumes_keeps_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "num_cores", lambda: 8)
+    monkeypatch.setattr(launchers, "num_cores", lambda: 8)
     made, folder = cells(1), tmp_path / "grid"
     began_with = made[0].settings.model_copy(update={"threads": 5})
     complete(Cell(made[0].name, "", 0, began_with), folder / made[0].name)
@@ -379,6 +303,7 @@ class FakeProcess:
     def __init__(self, cell: Cell, folder: Path, num_looks: int, exit_code: int = 0) -> None:
         self.cell, self.folder, self.num_looks, self.exit_code = cell, folder, num_looks, exit_code
         self.events: list[str] = []
+        self.is_queued = False
 
     def poll(self) -> int | None:
         self.num_looks -= 1
@@ -396,53 +321,92 @@ class FakeProcess:
         return 143
 
 
-class FakeStarter:
+class FakeLauncher(LocalLauncher):
     """Starts nothing, and remembers what it was asked for."""
+
+    seconds_between_looks = 0.0
 
     def __init__(self, made: list[Cell], num_looks: int, exit_codes: Mapping[int, int] | None = None) -> None:
         self.cells = {cell.name: cell for cell in made}
         self.num_looks, self.exit_codes = num_looks, exit_codes or {}
-        self.asked: list[tuple[Path, Path, Path, int]] = []
-        self.processes: list[FakeProcess] = []
+        self.asked: list[RunRequest] = []
+        self.processes: dict[str, FakeProcess] = {}
+        self.under_way: dict[str, FakeProcess] = {}
+        self.room = len(made)
 
-    def __call__(self, settings_file: Path, folder: Path, log: Path, threads: int) -> FakeProcess:
-        exit_code = self.exit_codes.get(len(self.asked), 0)
-        self.asked.append((settings_file, folder, log, threads))
-        assert load_settings(str(settings_file)).threads == threads  # written before the start
-        self.processes.append(FakeProcess(self.cells[folder.name], folder, self.num_looks, exit_code))
-        return self.processes[-1]
+    def open(self, note: Callable[[str], None]) -> dict[str, FakeProcess]:
+        return self.under_way
+
+    def start(self, requests: Iterable[RunRequest]) -> Iterator[tuple[str, FakeProcess]]:
+        for request in itertools.islice(requests, self.room):
+            exit_code = self.exit_codes.get(len(self.asked), 0)
+            self.asked.append(request)
+            assert load_settings(str(request.settings_file)).threads == request.threads  # written before the start
+            process = FakeProcess(self.cells[request.name], request.folder, self.num_looks, exit_code)
+            self.processes[request.name] = process
+            yield request.name, process
 
 
 def test_a_grid_starts_each_run_once_and_reads_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "num_cores", lambda: 8)
+    monkeypatch.setattr(launchers, "num_cores", lambda: 8)
     made, folder, spy = cells(4), tmp_path / "grid", Spy()
-    start = FakeStarter(made, num_looks=3, exit_codes={1: 7, 2: -15})
-    monkeypatch.setattr(cell_run, "start_run", start)
-    outcome = run_grid(made, folder, 2, spy)
+    launcher = FakeLauncher(made, num_looks=3, exit_codes={1: 7, 2: -15})
+    outcome = run_grid(made, folder, 2, spy, launcher)
     assert [record.folder.name for record in outcome.records] == [made[0].name, made[3].name]
     # No log was written: the exit code alone is the reason.
     reasons = {failure.cell.name: failure.reason for failure in outcome.failures}
     assert reasons == {made[1].name: "exit code 7", made[2].name: "ended by signal 15 (Terminated)"}
-    assert start.asked == [
-        (folder / "cells" / f"{cell.name}.yaml", folder / cell.name, folder / "logs" / f"{cell.name}.txt", 4)
-        for cell in made
-    ]
+    assert launcher.asked == [RunRequest(folder, cell.name, 4) for cell in made]
+    assert launcher.asked[0].settings_file == folder / "cells" / f"{made[0].name}.yaml"
+    assert launcher.asked[0].log == folder / "logs" / f"{made[0].name}.txt"
     assert max(list(states.values()).count("running") for states in spy.seen) == 2
-    assert [process.events for process in start.processes] == [[]] * 4
+    assert [process.events for process in launcher.processes.values()] == [[]] * 4
+    assert (outcome.num_under_way, outcome.num_waiting) == (0, 0)
 
 
-def test_started_runs_are_ended_when_the_grid_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_started_runs_are_ended_when_the_grid_fails(tmp_path: Path) -> None:
     made, folder = cells(3), tmp_path / "grid"
-    start = FakeStarter(made, num_looks=10**9)
-    monkeypatch.setattr(cell_run, "start_run", start)
+    launcher = FakeLauncher(made, num_looks=10**9)
 
     def fail(states: Mapping[str, CellState]) -> None:
-        if len(start.processes) == 2:
+        if len(launcher.processes) == 2:
             raise BrokenPipeError("nobody reads")
 
     with pytest.raises(BrokenPipeError):
-        run_grid(made, folder, 2, Spy(fail))
-    assert [process.events for process in start.processes] == [["terminate", "wait"]] * 2
+        run_grid(made, folder, 2, Spy(fail), launcher)
+    assert [process.events for process in launcher.processes.values()] == [["terminate", "wait"]] * 2
+
+
+def test_runs_of_an_earlier_command_are_followed_and_not_started(tmp_path: Path) -> None:
+    made, folder, spy = cells(3), tmp_path / "grid", Spy()
+    launcher = FakeLauncher(made, num_looks=3)
+    launcher.under_way = {made[1].name: FakeProcess(made[1], folder / made[1].name, 4)}
+    launcher.under_way[made[1].name].is_queued = True
+    outcome = run_grid(made, folder, 3, spy, launcher)
+    assert [request.name for request in launcher.asked] == [made[0].name, made[2].name]
+    assert [record.folder.name for record in outcome.records] == [cell.name for cell in made]
+    assert spy.seen[0] == {made[0].name: "running", made[1].name: "queued", made[2].name: "running"}
+
+
+def test_what_a_launcher_has_no_room_for_waits(tmp_path: Path) -> None:
+    made, folder, spy = cells(3), tmp_path / "grid", Spy()
+    launcher = FakeLauncher(made, num_looks=2)
+    launcher.room = 1
+    assert len(run_grid(made, folder, 3, spy, launcher).records) == 3
+    assert list(spy.seen[0].values()) == ["running", "waiting", "waiting"]
+
+
+def test_a_detached_grid_starts_what_it_may_and_leaves_it_alone(tmp_path: Path) -> None:
+    made, folder, spy = cells(4), tmp_path / "grid", Spy()
+    complete(made[0], folder / made[0].name)
+    launcher = FakeLauncher(made, num_looks=10**9)
+    launcher.is_detached, launcher.room = True, 2
+    outcome = run_grid(made, folder, None, spy, launcher)
+    assert len(spy.seen) == 1
+    assert len(outcome.records) == 1
+    assert (outcome.num_under_way, outcome.num_waiting) == (2, 1)
+    assert [process.events for process in launcher.processes.values()] == [[], []]
+    assert spy.notes == ["closed"]
 
 
 def test_data_is_fetched_once_and_only_for_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

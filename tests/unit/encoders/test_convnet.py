@@ -47,3 +47,18 @@ def test_weights_keep_the_names_and_shapes_that_older_files_have() -> None:
         "layers.6.weight": (16, 8, 3, 3),
         "layers.9.weight": (32, 16, 3, 3),
     }
+
+
+def test_no_images_give_no_features() -> None:
+    """A rank may have no remembered image in a batch."""
+    features = ConvNet(width=4)(torch.zeros(0, 3, 16, 16))
+    assert features.shape == (0, 32)
+
+
+def test_an_exported_network_takes_batches_of_any_size() -> None:
+    network = ConvNet(width=2).eval()
+    batch = torch.export.Dim("batch", min=1)
+    exported = torch.export.export(network, (torch.randn(3, 3, 16, 16),), dynamic_shapes=({0: batch},)).module()
+    for count in (1, 2, 5):
+        images = torch.randn(count, 3, 16, 16)
+        assert torch.equal(exported(images), network(images))

@@ -190,12 +190,14 @@ def test_few_images_have_few_neighbours_so_that_chance_stays_small() -> None:
 
 def test_verdicts() -> None:
     rows, groups = clusters(200)
-    same = Drift.of(reading(rows), reading(rows @ rotation(8)), groups)
+    start = draw(200, 8, seed=9)
+    same = Drift.of(reading(rows), reading(rows @ rotation(8)), groups, start)
+    assert same.start_agreement == group_agreement(start, groups)
     assert same.verdict == (
         f"kept: old images still have 100 % of their neighbours. {same.group_agreement[1]:.0f} % lie among images of "
-        f"their own group ({same.group_agreement[0]:.0f} % before)."
+        f"their own group ({same.group_agreement[0]:.0f} % before, {same.start_agreement:.0f} % at the start)."
     )
-    gone = Drift.of(reading(rows), reading(draw(200, 8, seed=3)), groups)
+    gone = Drift.of(reading(rows), reading(draw(200, 8, seed=3)), groups, start)
     assert gone.verdict.startswith("lost: neighbours of old images changed for 9")
     assert f"{gone.group_agreement[1]:.0f} % lie among images of their own group" in gone.verdict
     # The groups keep together while their members change places.
@@ -262,9 +264,17 @@ def test_the_first_step_has_no_before() -> None:
     assert math.isnan(drift.neighbour_overlap)
     assert math.isnan(drift.centroid_drift)
     assert [math.isnan(pair[0]) for pair in (drift.alignment, drift.uniformity, drift.effective_rank)] == [True] * 3
-    assert drift.verdict == (
-        f"first: nothing older can be compared. {drift.group_agreement[1]:.0f} % lie among images of their own group."
-    )
+    assert drift.verdict == "first: nothing older can be compared."  # agreement alone would look like an accuracy
+    compared = Drift.of(None, reading(rows), groups, draw(len(rows), 8, seed=9))
+    assert f"% lie among images of their own group ({compared.start_agreement:.0f} % at the start)." in compared.verdict
+
+
+def test_what_an_earlier_ccl_kept_is_read() -> None:
+    rows, groups = clusters()
+    kept = Drift.of(None, reading(rows), groups, rows).as_dict()
+    assert Drift.from_dict(kept).start_agreement == kept["start_agreement"]
+    del kept["start_agreement"]
+    assert math.isnan(Drift.from_dict(kept).start_agreement)
 
 
 @pytest.mark.parametrize(("num", "words"), [(0, "0 known images"), (1, "1 known image "), (2, "2 known images")])

@@ -97,3 +97,15 @@ def test_of_an_image_twice_in_a_batch_the_last_embedding_counts() -> None:
     bank.update(bank.rows(torch.tensor([5, 9, 5])), embeddings)
     once.update(once.rows(torch.tensor([5, 9])), embeddings[[2, 1]])
     assert torch.equal(bank.vectors, once.vectors)
+
+
+def test_a_longer_queue_holds_what_a_shorter_one_held_and_loses_its_oldest_last() -> None:
+    short, long = FeatureQueue(3, 2, seed=1), FeatureQueue(5, 2, seed=1)
+    short.push(torch.arange(8.0).reshape(4, 2), torch.arange(4))  # holds 1, 2, 3; the oldest is at the cursor
+    random_rows = long.vectors[3:].clone()
+    long.load_state_dict(long.holding(short.vectors, short.ids, short.cursor))
+    assert long.ids.tolist() == [1, 2, 3, -1, -1]
+    assert torch.equal(long.vectors[3:], random_rows)
+    long.push(torch.full((3, 2), 9.0), torch.tensor([7, 8, 9]))
+    assert long.ids.tolist() == [9, 2, 3, 7, 8]
+    assert long.holding(*long.state_dict().values())["ids"].tolist() == [9, 2, 3, 7, 8]

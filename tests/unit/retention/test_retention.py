@@ -15,7 +15,7 @@ def unit(*shape: int, seed: int) -> Tensor:
     return F.normalize(torch.randn(*shape, generator=torch.Generator().manual_seed(seed)), dim=1)
 
 
-def context(is_old: list[bool], has_past: bool = True, both_ways: bool = False) -> BatchContext:
+def context(is_old: list[bool], has_old_images: bool = True, both_ways: bool = False) -> BatchContext:
     old, count = torch.tensor(is_old), len(is_old)
     images = torch.randn(count, 3, 16, 16, generator=torch.Generator().manual_seed(3))
     plain = torch.randn(int(old.sum()), 3, 16, 16, generator=torch.Generator().manual_seed(4))
@@ -25,7 +25,7 @@ def context(is_old: list[bool], has_past: bool = True, both_ways: bool = False) 
     batch = ViewBatch(torch.arange(count), 50 + torch.arange(count), (images,), plain)
     rows = unit(int(old.sum()), 8, seed=2).requires_grad_()
     student_plain = Embedded(torch.zeros(len(rows), 3), rows, rows)
-    return BatchContext(batch, old, has_past, (1, 0), 0.0, (), contrast, plain, student_plain)
+    return BatchContext(batch, old, has_old_images, (1, 0), 0.0, (), contrast, plain, student_plain)
 
 
 def small() -> Encoder:
@@ -58,7 +58,7 @@ def test_the_queue_takes_old_keys_only_and_in_the_first_step_all() -> None:
     assert part.queue.ids.tolist() == [50, 52, -1, -1]
     assert torch.equal(part.queue.vectors[:2], seen.contrast.keys[[0, 2]])
     fresh = ExtraSampleQueue(4, 8, temperature=0.1)
-    fresh.after_update(small(), context([False] * 6, has_past=False))
+    fresh.after_update(small(), context([False] * 6, has_old_images=False))
     assert sorted(fresh.queue.ids.tolist()) == [52, 53, 54, 55]  # the latest keys of step 1 are its first fill
 
 

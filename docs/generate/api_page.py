@@ -1,0 +1,60 @@
+"""The reference of all public names: directives that mkdocstrings fills from the docstrings. No torch in here."""
+
+import ast
+from pathlib import Path
+
+import ccl
+
+_INTRODUCTION = """# From Python
+
+Every public name, made from its docstring. `ccl.__all__` is the promise: these names keep their meaning. All of them
+are imported when they are first used, so that `import ccl` takes no time. Examples are run by the tests; `torch`,
+`Path` and `Image` (Pillow's) are imported in them as usual.
+"""
+_GROUPS = {
+    "An encoder that keeps up": ("ContinualEncoder", "FrozenEncoder", "frozen"),
+    "Use an encoder": (
+        *("gather", "write_features", "read_features", "probe", "save_classifier", "load_classifier"),
+        *("predict", "Collection", "stored_collection", "find_similar", "write_sheet", "export", "load_backbone"),
+        "write_card",
+    ),
+    "Runs": ("load_settings", "Settings", "run", "read_run", "RunRecord", "load_dataset", "UserError"),
+}
+
+
+def subpackages() -> list[str]:
+    """Public names that are packages or modules."""
+    return [name for name in ccl.__all__ if name not in ccl._HOMES and name != "__version__"]
+
+
+def members(package: str) -> list[str]:
+    """What a subpackage exports, read from its `__all__` without importing it."""
+    root = Path(ccl.__file__).parent / package
+    text = (root / "__init__.py" if root.is_dir() else root.with_suffix(".py")).read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return sorted(ast.literal_eval(node.value))
+    return sorted(node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+
+
+def page() -> str:
+    """The page in Markdown, with a directive for each name."""
+    assert sorted(name for names in _GROUPS.values() for name in names) == sorted(ccl._HOMES)
+    parts = [_INTRODUCTION]
+    for title, names in _GROUPS.items():
+        parts.append(f"## {title}\n")
+        parts += [_directive(f"ccl.{name}", f"ccl.{ccl._HOMES[name].replace(':', '.')}") for name in names]
+    for package in subpackages():
+        parts.append(f"## ccl.{package}\n")
+        parts.append(f"::: ccl.{package}\n    options:\n      members: []\n      show_root_heading: false\n")
+        parts += [_directive(f"ccl.{package}.{name}", f"ccl.{package}.{name}") for name in members(package)]
+    return "\n".join(parts)
+
+
+def _directive(shown: str, home: str) -> str:
+    return f"::: {home}\n    options:\n      heading_level: 3\n      heading: {shown}\n      toc_label: {shown}\n"
+
+
+if __name__ == "__main__":
+    print(page())

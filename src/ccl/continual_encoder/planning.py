@@ -1,0 +1,65 @@
+"""What learning a drop will take, before it begins: time, memory and disk."""
+
+import shutil
+from pathlib import Path
+
+from ccl.data import Gathered, ImageSource
+from ccl.errors import counted
+from ccl.runs.build import build_device, build_recipe, build_selection
+from ccl.runs.cost import estimate
+from ccl.runs.throughput import ASSUMED, ASSUMED_GPU_RATE, clock, measured_rate, size
+from ccl.settings import Settings
+
+_SAMPLE = 64  # files whose length is looked at
+
+
+def plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, keep_versions: int) -> list[str]:
+    """A line each on the drop, its time, the memory and the disk that it takes; measures this machine for seconds."""
+    before = [num_remembered] if num_remembered else []
+    num_new = len(new.source)
+    cost = estimate(settings, [*before, num_new], [1] * (1 + len(before)), 0)
+    past = (
+        estimate(settings, before, [1], 0) if before else None
+    )  # as if the remembered images were a step of their own
+    if build_device(settings).type == "cpu":
+        rate = measured_rate(settings)
+        seconds = (cost.passes - (past.passes if past else 0)) / rate
+        here = f"about {clock(seconds)} here, at {rate:,.0f} images/s measured just now; other work makes it longer"
+    else:
+        seconds = (cost.operations - (past.operations if past else 0)) / ASSUMED_GPU_RATE
+        here = f"about {clock(seconds)} on {ASSUMED}"
+    image_bytes = 3 * (settings.data.resize or build_recipe(settings).size) ** 2
+    held = (num_new + num_remembered) * image_bytes if settings.data.resize else 0
+    network = cost.network_bytes + cost.activation_bytes
+    kept = _memory_bytes(settings, new, num_new + num_remembered, image_bytes)
+    version, checkpoint = cost.checkpoint_bytes + kept, cost.checkpoint_bytes + kept
+    on_disk = keep_versions * version + settings.checkpoint.keep * checkpoint
+    free = shutil.disk_usage(next(path for path in folder.absolute().parents if path.exists())).free
+    old = f" and {num_remembered:,} remembered" if num_remembered else ""
+    epochs = f"{settings.epochs} epochs in batches of {settings.batch_size}"
+    rows = {
+        "drop": f"{counted(num_new, 'new image')}{old}, {epochs}",
+        "time": f"{here}; a probe and the check of its health come on top",
+        "memory": f"about {size(network + held)}: networks, a batch and {size(held)} of images; torch itself on top",
+        "disk": f"about {size(version)} a version, {size(on_disk)} for {keep_versions} of them and for checkpoints; "
+        f"{size(free)} are free",
+    }
+    return [f"{term:<8} {words}" for term, words in rows.items()]
+
+
+def _memory_bytes(settings: Settings, new: Gathered, num_images: int, image_bytes: int) -> int:
+    """Of the remembered images, as files; an upper bound where nobody knows how well they compress."""
+    selection = build_selection(settings)
+    if selection is None:
+        return 0
+    if selection.budget is not None and selection.budget.unit == "bytes":
+        return selection.budget.limit
+    limit = num_images if selection.budget is None else selection.budget.limit
+    files = new.originals or new.source
+    original = _mean_length(files) if files.image_size is None else image_bytes
+    return int(min(num_images, limit) * (original if settings.data.resize is None else min(original, image_bytes)))
+
+
+def _mean_length(files: ImageSource) -> float:
+    places = range(0, len(files), max(1, len(files) // _SAMPLE))
+    return sum(len(files.encoded(place)) for place in places) / len(places)

@@ -1,0 +1,176 @@
+"""Version 0: what an encoder knows before its first drop, where it starts from weights that somebody else trained."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from ccl.catalogue import BACKBONES, CLASS_PATH, TIMM, foreign_kind
+from ccl.continual_encoder.default_settings import choose_start
+from ccl.continual_encoder.drop_settings import ASKED
+from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
+from ccl.continual_encoder.frozen_encoder import STUDENT
+from ccl.data import Gathered, gather, squared
+from ccl.encoders.foreign_backbones import reads
+from ccl.encoders.weights import ABOUT, read_config
+from ccl.errors import UserError
+from ccl.memory import RehearsalMemory
+from ccl.runs.build import build_device, build_encoder, build_learner, build_recipe, build_selection
+from ccl.runs.folder_lock import locked
+from ccl.runs.run_checkpoint import joined_parts
+from ccl.runs.start import Start, build_start, network_of, resolved
+from ccl.seeding import permutation
+from ccl.settings import PRETRAINED, Settings, merged
+from ccl.training import Observer
+
+BEFORE = -1  # the step of images that stand for what was known before the first
+STARTED = "started"  # the event
+_SMALLER = 128  # px: the size in which a network that can read it learns on a CPU
+
+
+def source_of(weights: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the encoder for what people name: "timm:NAME", a class's path, a file, or a folder."""
+    path, kind = Path(weights), foreign_kind(weights)
+    if kind is not None and not (path.suffix in (".pt", ".pth", ".safetensors") or os.path.exists(path)):
+        return {"backbone": weights, "weights": PRETRAINED}
+    named = dict(asked.get("encoder", {}))
+    config = read_config(path) if os.path.exists(path) else {}
+    found = _described(config) if "backbone" not in named else {}
+    if os.path.exists(path) and not found and "backbone" not in named:
+        raise UserError(f"{weights} does not say which network it is of; add --set encoder.backbone=…")
+    return {**found, "weights": weights}
+
+
+def _described(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The network that a file by `ccl export` or a folder of the hub names; {} where it names none that is known."""
+    ours, name = config.get(ABOUT), str(config.get("architecture", "")).partition(".")[0]
+    if isinstance(ours, Mapping) and isinstance(ours.get("architecture"), Mapping):
+        found = {key: value for key, value in ours["architecture"].items() if value is not None}
+        # A file may name a network, but not a class to import: that must be asked for.
+        return {} if foreign_kind(str(found.get("backbone"))) == CLASS_PATH else found
+    options = dict(config.get("model_args") or {})
+    if name in BACKBONES and not options:
+        return {"backbone": name, "stem": "imagenet"}  # timm's names of weights are torchvision's and ours
+    return {"backbone": f"{TIMM}:{name}", "options": options} if name else {}
+
+
+def begin_from(
+    state: EncoderFolder,
+    weights: str,
+    asked: Mapping[str, Any],
+    keep: Sequence[str | Path] = (),
+    display: Observer | None = None,
+) -> None:
+    """Make the encoder folder with these weights as version 0, unless it has been made so before.
+
+    Images at `keep` stand for what the weights know: they are rehearsed from the first drop on.
+    """
+    display = display or Observer()
+    with locked(state.path, STATE):
+        ledger = state.ledger() if state.exists() else Ledger()
+        about = {"weights": weights, "keep": [str(path) for path in keep]}
+        if _is_begun(state, ledger, about):
+            return
+        ledger.asked = merged(ledger.asked, asked)
+        settings, start = _chosen(weights, ledger.asked, display)
+        memory, digests = _kept(settings, keep, display)
+        state.write(ledger)  # first: it marks the folder as an encoder folder
+        state.write_settings(settings)
+        _write_version(state, settings, start, memory, digests, ledger.asked)
+        ledger.record(STARTED, version=0, **about, line=start.line, num_kept=len(memory))
+        state.write(ledger)
+
+
+def _write_version(
+    state: EncoderFolder,
+    settings: Settings,
+    start: Start,
+    memory: RehearsalMemory,
+    digests: Sequence[bytes],
+    asked: Mapping[str, Any],
+) -> None:
+    """Version 0: the encoder alone, since what learns beside it is made when the first images are known."""
+    encoder = build_encoder(settings, torch.device("cpu"), start.tensors)
+    tensors = {f"{STUDENT}{name}": value for name, value in encoder.state_dict().items()}
+    about = {
+        "version": 0,
+        "parent": None,
+        "created": time.time(),
+        "steps": [],
+        "seen": [0],
+        "next_id": len(digests),
+        "strategy": settings.strategy,
+        "settings": settings.model_dump(mode="json"),
+        "weights": start.line,
+        ASKED: dict(asked),
+    }
+    state.remember_seen(0, digests)
+    state.versions.remove(0)  # of a process that was killed here
+    state.versions.save(joined_parts({"learner": tensors, "memory": memory.state_dict()}), about, number=0)
+
+
+def _is_begun(state: EncoderFolder, ledger: Ledger, about: Mapping[str, Any]) -> bool:
+    """Whether this folder has this start; refuses one that has another, or has learned without one."""
+    events = [event for event in ledger.events if event["kind"] == STARTED]
+    if not events and ledger.current == 0:
+        return False
+    if not events:
+        raise UserError(f"{state.path} has learned from nothing already; name another folder to start from weights")
+    for key, value in about.items():
+        if events[-1][key] != value:
+            raise UserError(
+                f"{state.path} started from {events[-1]['weights']} (kept: {events[-1]['keep'] or 'nothing'}); "
+                "leave --from and --keep out, or name another folder"
+            )
+    return True
+
+
+def _chosen(weights: str, asked: Mapping[str, Any], display: Observer) -> tuple[Settings, Start]:
+    """Settings for the start, and the start itself; the size is the network's own, or a smaller one for a CPU."""
+    known = merged({"encoder": source_of(weights, asked)}, asked)
+    device = str(asked.get("device", "auto")).partition(":")[0]
+    is_gpu = torch.cuda.is_available() if device == "auto" else device == "cuda"
+    path = Path(weights)
+    said = dict(read_config(path).get("preprocessing", {})) if os.path.exists(path) else {}
+    settings = choose_start(known, is_gpu, None, said)[0]
+    size = build_recipe(resolved(settings)).size
+    can_be_smaller = size > _SMALLER and not is_gpu and reads(network_of(settings.encoder), _SMALLER)
+    settings, reasons = choose_start(known, is_gpu, _SMALLER if can_be_smaller else size, said)
+    settings = resolved(settings)
+    start = build_start(settings)
+    assert start is not None, "a start has weights"
+    build_device(settings)
+    build_learner(settings, torch.device("cpu"))  # refuses now what could not learn
+    for line in [start.line, *reasons]:
+        display.note(line)
+    return settings, start
+
+
+def _kept(
+    settings: Settings, keep: Sequence[str | Path], display: Observer
+) -> tuple[RehearsalMemory, tuple[bytes, ...]]:
+    """The images that stand for the past, as many of them as the memory may hold, and the digests of all."""
+    memory = RehearsalMemory()
+    if not keep:
+        return memory, ()
+    with TemporaryDirectory() as scratch:
+        found: Gathered = gather(list(keep), Path(scratch), display.loading, settings.data.resize, lambda digest: False)
+        found = found.without(lambda digest: False)
+        display.run_ends()
+        if not len(found.source):
+            raise UserError(f"--keep {keep[0]}: there are no images")
+        images = found.source if settings.data.resize is None else squared(found.source, settings.data.resize)
+        order = permutation(images.ids, settings.seed, "kept")
+        # One cluster: nobody has grouped them, and the first drop has its own groups beside.
+        memory.add(images, order, BEFORE, torch.zeros(len(order)), torch.full((len(order),), float("nan")))
+        selection = build_selection(settings)
+        if selection is None:
+            raise UserError(f"--keep needs a memory, and strategy {settings.strategy} has none")
+        if selection.budget is not None:
+            memory.trim(selection.budget, settings.seed)
+        display.note(f"{len(memory):,} of {len(order):,} images stand for what it knew, and are rehearsed")
+        return memory, found.digests

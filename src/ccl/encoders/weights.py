@@ -1,0 +1,200 @@
+"""Weights from a file or folder: read without running any code in it, matched by name, every key accounted for."""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from ccl.errors import UserError
+
+CONFIG, MODEL = "config.json", "model.safetensors"  # the hub's layout
+ABOUT = "ccl"  # what the description by `ccl export` is called in a file's metadata and in config.json
+_LARGEST_HEADER = 100_000_000  # bytes
+_NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """The tensors of a file, and what it says of itself."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    config: Mapping[str, Any] = field(default_factory=dict)  # config.json, or what `ccl export` wrote
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Which tensors of a file are which of a network."""
+
+    title: str  # of the file
+    tensors: dict[str, Tensor]  # by the network's names
+    num_tensors: int  # of the network
+    missing: tuple[str, ...] = ()  # of the network: left as they were initialised
+    unexpected: tuple[str, ...] = ()  # of the file: not used
+
+    @property
+    def line(self) -> str:
+        """Every key accounted for."""
+        loaded = f"weights: loaded {len(self.tensors)} of {self.num_tensors} tensors from {self.title}"
+        return f"{loaded}; missing {_counted(self.missing)}, unexpected {_counted(self.unexpected)}"
+
+
+def read_weights(path: Path) -> WeightsFile:
+    """A .safetensors or .pt file, or a folder with config.json and model.safetensors; refuses all else in one line."""
+    if os.path.isdir(path):
+        config = _read_json(path / CONFIG)
+        inner = path / MODEL
+        if not inner.is_file():
+            raise UserError(f"encoder.weights {path}: the folder has no {MODEL}; there must be {CONFIG} and {MODEL}")
+        found = _read_safetensors(inner)
+        return WeightsFile(path, found.tensors, {**found.config, **config}, found.sha256)
+    if not path.is_file():
+        raise UserError(f"encoder.weights {path}: there is no such file; it takes pretrained, a file or a folder")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    if path.suffix in (".pt", ".pth", ".bin", ".ckpt", ".tar"):
+        return _read_pt(path)
+    raise UserError(f"encoder.weights {path}: weights are read from .safetensors, .pt and .pth files, or a folder")
+
+
+def read_config(path: Path) -> Mapping[str, Any]:
+    """What a file or folder says of its network, without its tensors; {} where it says nothing."""
+    if os.path.isdir(path):
+        return _read_json(path / CONFIG)
+    if path.suffix != ".safetensors" or not path.is_file():
+        return {}
+    _refuse_header(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get(ABOUT, "{}"))
+    except Exception as error:  # safetensors raises many kinds for broken files
+        raise _refusal(path, "it is not a safetensors file", error) from error
+    return {ABOUT: about, "preprocessing": about.get("preprocessing", {})} if isinstance(about, dict) and about else {}
+
+
+def _read_safetensors(path: Path) -> WeightsFile:
+    config = read_config(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            # Copied: tensors of a mapped file lie at odd addresses, where a product may round differently.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except Exception as error:
+        raise _refusal(path, "it is not a safetensors file", error) from error
+    return WeightsFile(path, tensors, config, _sha256(path))
+
+
+def _refuse_header(path: Path) -> None:
+    """Before a byte of it is parsed."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+    except OSError as error:
+        raise _refusal(path, "it can't be read", error) from error
+    if length > min(_LARGEST_HEADER, max(path.stat().st_size - 8, 0)):
+        raise UserError(f"encoder.weights {path}: it is not a safetensors file: its header would have {length:,} bytes")
+
+
+def _read_pt(path: Path) -> WeightsFile:
+    try:
+        tensors = dict(_flat(torch.load(path, map_location="cpu", weights_only=True), ""))
+    except Exception as error:  # torch raises many kinds for broken files
+        raise _refusal(path, "it can't be read as weights alone, and code in it is never run", error) from error
+    if not tensors:
+        raise UserError(f"encoder.weights {path}: there are no tensors in it")
+    return WeightsFile(path, tensors, {}, _sha256(path))
+
+
+def _flat(content: Any, prefix: str) -> Iterable[tuple[str, Tensor]]:
+    """All tensors of nested mappings, their keys joined by dots: "state_dict.module.conv1.weight"."""
+    if isinstance(content, Tensor):
+        yield prefix.removesuffix("."), content
+    elif isinstance(content, Mapping):
+        for key, value in content.items():
+            yield from _flat(value, f"{prefix}{key}.")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _refusal(path.parent, f"its {CONFIG} can't be read", error) from error
+    return content if isinstance(content, dict) else {}
+
+
+def _refusal(path: Path, what: str, error: Exception) -> UserError:
+    why = next(iter(str(error).strip().splitlines()), type(error).__name__)[:120]
+    return UserError(f"encoder.weights {path}: {what} ({why})")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def matched(file: WeightsFile, network: nn.Module, title: str) -> Matched:
+    """The file's tensors by the network's names, whatever stands before them; refuses what is of another network."""
+    wanted = {name: tensor for name, tensor in network.state_dict().items() if not name.endswith("num_batches_tracked")}
+    theirs, mine = _prefixes(file.tensors, wanted)
+    found = {name: theirs + name.removeprefix(mine) for name in wanted if name.startswith(mine)}
+    found = {name: key for name, key in found.items() if key in file.tensors}
+    if 2 * len(found) < len(wanted):
+        some, others = _shown(tuple(wanted)), _shown(tuple(file.tensors))
+        raise UserError(
+            f"encoder.weights {file.path} is not of {title}: of its {len(wanted)} tensors {len(found)} are in it; "
+            f"the network has {some}, the file {others}"
+        )
+    for name, key in found.items():
+        if file.tensors[key].shape != wanted[name].shape:
+            here, there = tuple(wanted[name].shape), tuple(file.tensors[key].shape)
+            raise UserError(
+                f"encoder.weights {file.path} is not of {title}: {key} has the shape {there}, and the network's {here}"
+            )
+        if not torch.isfinite(file.tensors[key]).all():
+            raise UserError(f"encoder.weights {file.path}: {key} has values that are not finite")
+    counters = {key for key in file.tensors if key.endswith("num_batches_tracked")}
+    return Matched(
+        str(file.path),
+        {name: file.tensors[key] for name, key in found.items()},
+        len(wanted),
+        tuple(name for name in wanted if name not in found),
+        tuple(key for key in file.tensors if key not in counters and key not in set(found.values())),
+    )
+
+
+def _prefixes(theirs: Iterable[str], mine: Iterable[str]) -> tuple[str, str]:
+    """What stands before the names on either side ("module.encoder_q.", ""), where most of them are equal then.
+
+    Of several the first in the file, so that of MoCo's two encoders it is the query's.
+    """
+    counts: Counter[tuple[str, str]] = Counter({("", ""): 0})
+    names = list(mine)
+    of_mine = Counter(prefix for name in names for prefix in _before(name))
+    for own in [prefix for prefix, count in of_mine.items() if 2 * count > len(names)]:
+        wanted = {name.removeprefix(own) for name in names if name.startswith(own)}
+        for name in theirs:
+            counts.update((prefix, own) for prefix in _before(name) if name.removeprefix(prefix) in wanted)
+    return counts.most_common(1)[0][0]
+
+
+def _before(name: str) -> list[str]:
+    """ "", "a." and "a.b." of "a.b.c"."""
+    words = name.split(".")
+    return ["".join(f"{word}." for word in words[:count]) for count in range(len(words))]
+
+
+def _counted(names: tuple[str, ...]) -> str:
+    """ "2 (fc.weight, fc.bias)"."""
+    return f"{len(names)} ({_shown(names)})" if names else "0"
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")

@@ -1,0 +1,77 @@
+"""What a run starts from: the weights that its settings name, and how their network wants its images."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from ccl.catalogue import TORCHVISION, foreign_kind
+from ccl.encoders.encoder import make_backbone
+from ccl.encoders.foreign_backbones import found_features, make_foreign
+from ccl.encoders.image_format import ImageFormat, from_config, of_module
+from ccl.encoders.weights import Matched, matched, read_config, read_weights
+from ccl.runs.build import build_recipe
+from ccl.settings import PRETRAINED, EncoderSettings, Settings
+from ccl.views.recipes import IMAGENET_MEAN, IMAGENET_STD
+
+_BACKBONE = "backbone."  # before its names in an encoder's
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that an encoder starts from."""
+
+    tensors: dict[str, Tensor]  # by the encoder's names
+    line: str  # what was loaded and what not
+    sha256: str  # of the file; "" where there is none
+
+
+def resolved(settings: Settings) -> Settings:
+    """The settings with what was left open of the images' size and normalisation, as the network describes it.
+
+    Raises UserError where the network can't be made, or can't read images of that size.
+    """
+    options = settings.encoder
+    if not foreign_kind(options.backbone) and options.weights is None:
+        return settings
+    network = network_of(options) if foreign_kind(options.backbone) else None
+    wanted = _wanted(options, network)
+    known = {"mean": wanted.mean and list(wanted.mean), "std": wanted.std and list(wanted.std), "size": wanted.size}
+    left_open = {key: value for key, value in known.items() if value and getattr(settings.views, key) is None}
+    settings = settings.model_copy(update={"views": settings.views.model_copy(update=left_open)})
+    if network is not None:
+        found_features(network, options.backbone, build_recipe(settings).size)
+    return settings
+
+
+def _wanted(options: EncoderSettings, network: nn.Module | None) -> ImageFormat:
+    """As the weights say, else as the network does."""
+    wanted = ImageFormat()
+    if options.weights not in (None, PRETRAINED):
+        wanted = from_config(read_config(Path(str(options.weights))))
+    if network is not None:
+        wanted = wanted.over(of_module(network))
+    if foreign_kind(options.backbone) == TORCHVISION:
+        wanted = wanted.over(ImageFormat(IMAGENET_MEAN, IMAGENET_STD, 224))
+    return wanted
+
+
+def network_of(options: EncoderSettings) -> nn.Module:
+    """The backbone that the settings name, freshly initialised."""
+    return make_backbone(options.backbone, options.stem, options.width, options.options)
+
+
+def build_start(settings: Settings) -> Start | None:
+    """The weights that the settings name, matched to their network; None where it begins with nothing."""
+    options = settings.encoder
+    if options.weights is None:
+        return None
+    if options.weights == PRETRAINED:
+        network = make_foreign(options.backbone, options=options.options, pretrained=True, width=options.width)
+        tensors = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+        found, sha256 = Matched(f"{options.backbone}, pretrained", tensors, len(tensors)), ""
+    else:
+        file = read_weights(Path(options.weights))
+        found, sha256 = matched(file, network_of(options), options.backbone), file.sha256
+    named = {f"{_BACKBONE}{name}": tensor for name, tensor in found.tensors.items()}
+    return Start(named, found.line, sha256)

@@ -1,0 +1,105 @@
+"""S4: with a damaged current version the newest good one is named, with the way to it, and the way works."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drops import Deliver
+
+from ccl import ContinualEncoder
+from ccl.continual_encoder.encoder_folder import EncoderFolder, Ledger
+from ccl.errors import UserError
+from ccl.training.checkpoint import DamagedError
+
+Command = Callable[..., tuple[int, str, str]]
+FOLDER_OF_0_1 = Path(__file__).parent / "folder_of_0_1"  # two drops, learned by ccl 0.1
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Two versions, both good."""
+    shutil.copytree(FOLDER_OF_0_1, tmp_path / "state")
+    return tmp_path / "state"
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", ["state.safetensors", "manifest.json"])
+def test_one_flipped_bit_and_the_way_back(shell: Command, deliver: Deliver, state: Path, file: str) -> None:
+    flip(state / "versions" / "00000002" / file)
+    way = f"version 1 is the newest good one: `ccl rollback {state}` returns to it"
+    code, told, error = shell("status", state)
+    assert (code, error) == (1, "")
+    assert f"version 2, the current one, is damaged: {state / 'versions' / '00000002' / file}" in told
+    assert way in told
+    assert "version 1 is the newest good one, 30 images learned in 1 drop" in told
+    now = json.loads(shell("status", state, "--json")[1])
+    assert (now["current"], now["newest_good"], len(now["steps"]), way in now["damage"]) == (2, 1, 1, True)
+    code, _, error = shell("learn", deliver("week-3", "textures", 40, 20), "--into", state)
+    assert (code, way in error, len(error.splitlines())) == (2, True, 1)
+    code, _, error = shell("encode", state, deliver("some", count=3), "-o", state.parent / "f.npz")
+    assert (code, way in error) == (2, True)
+    assert shell("rollback", state)[:2] == (0, "version 1 is current again\n")
+    assert shell("status", state)[0] == 0
+
+
+def test_a_damaged_version_that_is_pinned_names_the_pin(state: Path) -> None:
+    encoder = ContinualEncoder.open(state)
+    encoder.pin(1)
+    flip(state / "versions" / "00000001" / "state.safetensors")
+    with pytest.raises(DamagedError, match=rf"version 2 is the newest good one: `ccl pin {state} 2` pins it instead"):
+        encoder.frozen()
+    encoder.pin(2)
+    assert encoder.frozen().version == 2
+
+
+def test_where_nothing_is_good_that_is_said(state: Path) -> None:
+    for number in (1, 2):
+        flip(state / "versions" / f"{number:08d}" / "state.safetensors")
+    encoder = ContinualEncoder.open(state)
+    with pytest.raises(DamagedError, match="no other version is good: learn the images anew into another folder"):
+        encoder.frozen()
+    with pytest.raises(UserError, match="has no older good version to roll back to; there are 1, 2"):
+        encoder.rollback()
+    with pytest.raises(DamagedError):
+        encoder.rollback(1)
+    assert (encoder.version, encoder.status()["newest_good"]) == (2, None)
+
+
+def test_a_rollback_without_a_number_follows_what_the_current_one_was_learned_on(tmp_path: Path) -> None:
+    ledger = Ledger(current=5, latest=5)
+    for kind, version in [("learned", 1), ("learned", 2), ("rolled back", 1), ("learned", 3), ("refused", 0)]:
+        ledger.record(kind, version=version)
+    for kind, version in [("pinned", 2), ("learned", 4), ("rolled back", 3), ("learned", 5)]:
+        ledger.record(kind, version=version)
+    assert ledger.ancestors == [3, 1]
+    ledger.current = 4
+    assert ledger.ancestors == [3, 1]
+    ledger.current = 2
+    assert ledger.ancestors == [1]
+    assert Ledger().ancestors == []
+
+
+def test_a_folder_of_an_earlier_ccl_opens_is_used_and_learns_as_it_did(state: Path, deliver: Deliver) -> None:
+    encoder = ContinualEncoder.open(state)
+    rows = encoder.encode(deliver("some", "textures", 40, 3))
+    assert np.isclose(rows.sum(), 16.624163, atol=1e-4)  # as the ccl that made it had it
+    assert encoder.status()["damage"] is None
+    assert repr(encoder) == f"ContinualEncoder({str(state)!r}, version 2, 60 images in 2 drops)"
+    (outcome,) = encoder.learn(deliver("week-3", "textures", 40, 20), progress=False)
+    settings = EncoderFolder(state).settings()
+    assert settings is not None
+    chosen = (settings.epochs, settings.batch_size, settings.moco_v2.queue_size, settings.memory.budget)
+    assert chosen == (2, 12, 16, 12)  # it chose once for all drops, and keeps to it
+    assert (outcome.kind, outcome.step["num_remembered"]) == ("learned", 12)
+    encoder.learn(deliver("week-4", "textures", 60, 20), progress=False)
+    settings = EncoderFolder(state).settings()
+    assert settings is not None
+    assert (settings.epochs, settings.batch_size) == (2, 12)

@@ -1,0 +1,21 @@
+"""Who holds a folder, in words."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ccl.errors import UserError
+from ccl.run_files import STATUS
+from ccl.runs.folder_lock import locked
+
+
+def test_the_holder_is_named_as_far_as_it_is_known(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with locked(folder):
+        with pytest.raises(UserError, match="is in use by another process, which has just begun; wait"), locked(folder):
+            pass
+        (folder / STATUS).write_text(json.dumps({"state": "running", "pid": 17, "host": "here"}))
+        (folder / "settings.yaml").write_text("")
+        with pytest.raises(UserError, match="is in use by process 17 on here; wait"), locked(folder):
+            pass
