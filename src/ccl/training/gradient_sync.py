@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ccl import ranks
 from ccl.training.learner import Learner
 
-BUCKET_BYTES = 25 * 2**20  # large enough for full bandwidth, small enough for a ResNet-50 to have four
+BUCKET_BYTES = 25 * 2**20  # large enough for full bandwidth, small enough for a ResNet-50 to have three and a rest
 
 
 class GradientSync:
