@@ -6,10 +6,12 @@ A part is a module: parameters it owns are trained, buffers are saved, both agre
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor, nn
 
+from ccl import ranks
 from ccl.encoders import Embedded, Encoder
 from ccl.views import ViewBatch
 
@@ -24,6 +26,7 @@ class Contrast:
     keys: Tensor  # (N, D), detached: what a queue stores of this batch
     negatives: Tensor | None = None  # (K, D): rows of a queue or bank that every query was pushed from, if there is one
     ignore: Tensor | None = None  # (N, K): True where one of these was left out for a query; None: nowhere
+    all_keys: Tensor | None = None  # (N of all ranks, D): the keys of all ranks, where the objective has met them
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,20 @@ class BatchContext:
     contrast: Contrast
     plain: Tensor  # (M, 3, S, S): the old images without augmentation, if a part asked for them
     student_plain: Embedded  # M rows: the student's embeddings of these
-    stored: Mapping[str, Tensor] = field(default_factory=dict)  # (M, ·) by kind: vectors kept beside the old images
+    # (M of all ranks, ·) by kind: vectors kept beside the old images of all ranks
+    stored: Mapping[str, Tensor] = field(default_factory=dict)
+    old_of_all: Tensor | None = None  # (N of all ranks,) bool, where it is known
+
+    @property
+    def all_old(self) -> Tensor:
+        """Which images of all ranks are old, (N of all ranks,) bool."""
+        return ranks.gather(self.is_old) if self.old_of_all is None else self.old_of_all
+
+    @cached_property
+    def all_keys(self) -> Tensor:
+        """The keys of all ranks, (N of all ranks, D): they travel once, whoever stores them."""
+        known = self.contrast.all_keys
+        return ranks.gather(self.contrast.keys) if known is None else known
 
 
 class Part(nn.Module):

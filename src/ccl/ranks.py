@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -22,6 +23,28 @@ from ccl.errors import UserError
 Answer = TypeVar("Answer")
 _PATIENCE = timedelta(hours=2)  # of ranks that wait while another reads, selects or fits
 _MEETING = timedelta(minutes=10)  # of ranks that wait for others to start
+
+
+@dataclass
+class Traffic:
+    """Messages in which this rank took part, and the bytes it received in them from others."""
+
+    messages: int = 0
+    received: float = 0.0  # of a sum: what a ring brings, 2 (W - 1) / W of its size; of `from_first`: not counted
+
+
+_counters: list[Traffic] = []
+
+
+@contextmanager
+def counted() -> Iterator[Traffic]:
+    """Count the traffic of a block."""
+    traffic = Traffic()
+    _counters.append(traffic)
+    try:
+        yield traffic
+    finally:
+        _counters.pop()
 
 
 def start(device_type: str) -> None:
@@ -92,36 +115,56 @@ def share(rows: Tensor) -> Tensor:
     return rows[rank() :: size()]
 
 
-def places(count: int) -> Tensor:
-    """Where this rank's first `count` rows stand among those of all ranks, (count,)."""
-    return torch.arange(count) * size() + rank()
+def exchange(several: Sequence[Tensor], order: Tensor) -> list[Tensor]:
+    """This rank's share of a batch in another order, (N of all ranks,), of several kinds of rows in one message.
+
+    Each row goes only to the rank that is to have it.
+    """
+    if size() == 1:
+        return [rows[order.to(rows.device)] for rows in several]
+    number, count, device = rank(), size(), several[0].device
+    wanted = [order[other::count] for other in range(count)]  # places that each rank is to have
+    sent = [places[places % count == number] // count for places in wanted]  # which of our rows each gets
+    sources = wanted[number] % count
+    ours = torch.cat(sent).to(device)
+    message = torch.cat([rows[ours].flatten(1) for rows in several], dim=1).to(_device())
+    received = torch.empty(len(sources), message.shape[1], dtype=message.dtype, device=message.device)
+    counts = [int((sources == other).sum()) for other in range(count)]
+    with _talking((len(sources) - counts[number]) * received[:1].nbytes):
+        dist.all_to_all_single(received, message, counts, [len(part) for part in sent])
+    back = torch.argsort(torch.argsort(sources, stable=True))  # rows come by rank
+    parts = torch.split(received[back.to(received.device)].to(device), [rows[0].numel() for rows in several], dim=1)
+    return [part.reshape(-1, *rows.shape[1:]) for part, rows in zip(parts, several, strict=True)]
 
 
-def gather(rows: Tensor, at: Tensor | None = None) -> Tensor:
+def gather(rows: Tensor, chosen: Tensor | None = None) -> Tensor:
     """The rows of all ranks in the order of their places, without gradient.
 
-    `at` None: every rank gives its whole share of one batch, equally many. Else `at` says where its rows belong, and
-    ranks may give different numbers of them, also none.
+    `chosen` None: every rank gives its whole share of one batch, equally many. Else all ranks know which places of a
+    batch, (N of all ranks,), the rows are of; a rank gives those of its share, also none.
     """
-    return rows if size() == 1 else _gathered(rows.detach(), at)[0]
+    return rows if size() == 1 else _gathered(rows.detach(), chosen)[0]
 
 
-def gather_with_gradient(rows: Tensor, at: Tensor | None = None) -> Tensor:
-    """As `gather`, and the gradient finds its way back to the rank that a row came from.
+def gather_together(several: Sequence[Tensor], chosen: Tensor | None = None) -> list[Tensor]:
+    """As `gather`, of several kinds of rows in one message; the gradient of those that have one finds its way back.
 
     Every rank is to compute the same loss of all rows. Gradients are averaged over ranks at the end, though each holds
     only its own rows' part of the sum: a row's gradient is therefore multiplied by the number of ranks.
     """
-    if size() == 1:
-        return rows
-    gathered: Tensor = _Gather.apply(rows, at)  # type: ignore[no-untyped-call]
-    return gathered
+    if size() == 1 or not several:
+        return list(several)
+    flat = [rows.flatten(1) for rows in several]
+    found: Tensor = _Gather.apply(torch.cat(flat, dim=1), chosen)  # type: ignore[no-untyped-call]
+    parts = zip(several, torch.split(found, [rows.shape[1] for rows in flat], dim=1), strict=True)
+    whole = [(rows, part.reshape(len(found), *rows.shape[1:]).contiguous()) for rows, part in parts]
+    return [part if rows.requires_grad else part.detach() for rows, part in whole]
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, at: Tensor | None) -> Tensor:
-        found, ctx.mine = _gathered(rows, at)
+    def forward(ctx: Any, rows: Tensor, chosen: Tensor | None) -> Tensor:
+        found, ctx.mine = _gathered(rows, chosen)
         return found
 
     @staticmethod
@@ -129,24 +172,27 @@ class _Gather(torch.autograd.Function):
         return gradients[0][ctx.mine] * size(), None
 
 
-def _gathered(rows: Tensor, at: Tensor | None) -> tuple[Tensor, Tensor]:
+def _gathered(rows: Tensor, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
     """All rows in order, and which of them are this rank's."""
-    if at is None:
+    if chosen is None:
         parts = _all_gathered(rows)
-        return torch.stack(parts, dim=1).flatten(0, 1), places(len(rows)).to(rows.device)
-    counts = [int(count) for count in _all_gathered(torch.tensor([len(rows)], device=rows.device))]
-    padded, padded_places = (_padded(part, max(counts)) for part in (rows, at.to(rows.device)))
-    received = [part[:count] for part, count in zip(_all_gathered(padded), counts, strict=True)]
-    where = [part[:count] for part, count in zip(_all_gathered(padded_places), counts, strict=True)]
-    order = torch.argsort(torch.cat(where))
+        mine = torch.arange(len(rows), device=rows.device) * size() + rank()
+        return torch.stack(parts, dim=1).flatten(0, 1), mine
+    places = [torch.arange(len(chosen))[other :: size()][chosen[other :: size()]] for other in range(size())]
+    counts = [len(part) for part in places]
+    if not max(counts):
+        return rows, torch.arange(0, device=rows.device)
+    received = zip(_all_gathered(_padded(rows, max(counts))), counts, strict=True)
+    order = torch.argsort(torch.cat(places)).to(rows.device)
     start = sum(counts[: rank()])
-    return torch.cat(received)[order], torch.argsort(order)[start : start + len(rows)]
+    found = torch.cat([part[:count] for part, count in received])
+    return found[order], torch.argsort(order)[start : start + len(rows)]
 
 
 def _all_gathered(part: Tensor) -> list[Tensor]:
     message = part.contiguous().to(_device())
     parts = [torch.empty_like(message) for _ in range(size())]
-    with _talking():
+    with _talking((size() - 1) * message.nbytes):
         dist.all_gather(parts, message)
     return [found.to(part.device) for found in parts]
 
@@ -157,19 +203,29 @@ def _padded(rows: Tensor, length: int) -> Tensor:
     return padded
 
 
-@torch.no_grad()
 def average(tensors: Sequence[Tensor]) -> None:
     """Replace each tensor by its mean over all ranks, in one message."""
+    begin_average(tensors)()
+
+
+@torch.no_grad()
+def begin_average(tensors: Sequence[Tensor]) -> Callable[[], None]:
+    """Begin to replace each tensor by its mean over all ranks, in one message; what is returned waits and does it."""
     if size() == 1 or not tensors:
-        return
+        return lambda: None
     flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors]).to(_device())
-    with _talking():
-        dist.all_reduce(flat)
-    flat /= size()
-    start = 0
-    for tensor in tensors:
-        tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
-        start += tensor.numel()
+    with _talking(_of_ring(flat)):
+        message = dist.all_reduce(flat, async_op=True)
+
+    @torch.no_grad()
+    def finish() -> None:
+        with _losing():
+            message.wait()
+        means = torch.split(flat.div_(size()), [tensor.numel() for tensor in tensors])
+        for tensor, mean in zip(tensors, means, strict=True):
+            tensor.copy_(mean.view_as(tensor))
+
+    return finish
 
 
 def any_of(claim: bool) -> bool:
@@ -182,7 +238,7 @@ def largest(*numbers: int) -> list[int]:
     if size() == 1:
         return list(numbers)
     message = torch.tensor(numbers, device=_device())
-    with _talking():
+    with _talking(_of_ring(message)):
         dist.all_reduce(message, dist.ReduceOp.MAX)
     return [int(number) for number in message.tolist()]
 
@@ -216,13 +272,28 @@ def wait() -> None:
 
 
 @contextmanager
-def _talking() -> Iterator[None]:
+def _talking(received: float = 0.0) -> Iterator[None]:
+    """A message, in which this rank receives so many bytes."""
+    for traffic in _counters:
+        traffic.messages += 1
+        traffic.received += received
+    with _losing():
+        yield
+
+
+@contextmanager
+def _losing() -> Iterator[None]:
     """A message fails where another rank has ended; that rank reports why."""
     try:
         yield
     except RuntimeError as error:
         about = str(error).splitlines()[0]
         raise ConnectionError(f"rank {rank()} has lost another rank ({about}); the last checkpoint is good") from error
+
+
+def _of_ring(message: Tensor) -> float:
+    """Bytes that a rank receives while a ring adds up a message."""
+    return 2 * (size() - 1) / size() * message.nbytes
 
 
 def _device() -> torch.device:

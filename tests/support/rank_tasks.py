@@ -22,8 +22,9 @@ from ccl.evaluation import fit_paper
 from ccl.run_files import ENCODER
 from ccl.runs import run
 from ccl.runs.build import Stream, build_learner, build_stream, build_viewer
+from ccl.seeding import permutation
 from ccl.strategies import STRATEGIES
-from ccl.training import loop
+from ccl.training import gradient_sync, loop
 from ccl.views import ViewBatch
 
 
@@ -33,18 +34,19 @@ def everyones_rows(count: int) -> Tensor:
 
 def gather_all(count: int) -> dict[str, Tensor]:
     """Even rows, uneven rows that the first rank has most of, and none at all."""
-    rows = everyones_rows(count)
-    mine = ranks.share(torch.arange(count))
-    uneven = mine if ranks.is_first() else mine[:1]
+    rows, places = everyones_rows(count), torch.arange(count)
+    mine = ranks.share(places)
+    uneven, on_first = places <= ranks.size(), places % ranks.size() == 0
+    order = permutation(places, 7)
     return {
         "even": ranks.gather(rows[mine]),
         "numbers": ranks.gather(mine),
-        "uneven": ranks.gather(rows[uneven], uneven),
-        "first only": ranks.gather(
-            rows[uneven[: len(mine) * ranks.is_first()]], uneven[: len(mine) * ranks.is_first()]
-        ),
-        "none": ranks.gather(rows[mine[:0]], mine[:0]),
-        "places": ranks.places(len(mine)),
+        "uneven": ranks.gather(rows[mine][ranks.share(uneven)], uneven),
+        "first only": ranks.gather(rows[mine][ranks.share(on_first)], on_first),
+        "none": ranks.gather(rows[mine[:0]], places < 0),
+        "together": ranks.gather_together([rows[mine], mine[:, None].float()]),
+        "exchanged": ranks.exchange([rows[mine], mine[:, None].float()], order),
+        "order": order,
     }
 
 
@@ -52,9 +54,9 @@ def gradient(count: int, is_uneven: bool) -> tuple[float, Tensor]:
     """The loss and averaged gradient of weights that meet every pair of rows, each rank embedding its own."""
     weights = everyones_rows(3).requires_grad_()
     mine = ranks.share(torch.arange(count))
-    chosen = mine[mine >= 2] if is_uneven else mine  # of three ranks one then has fewer
-    own = torch.tanh(everyones_rows(count)[chosen] @ weights)
-    found = ranks.gather_with_gradient(own, chosen if is_uneven else None)
+    chosen = torch.arange(count) >= (2 if is_uneven else 0)  # of three ranks one then has fewer
+    own = torch.tanh(everyones_rows(count)[mine[ranks.share(chosen)]] @ weights)
+    found, _ = ranks.gather_together([own, own.detach()], chosen if is_uneven else None)
     loss = (found @ found.T).exp().mean()
     loss.backward()
     assert weights.grad is not None
@@ -119,6 +121,22 @@ def _doubled(function: Callable[..., Any]) -> Callable[..., Any]:
     return inner
 
 
+@contextmanager
+def counting_updates() -> Iterator[list[ranks.Traffic]]:
+    """Inside, the traffic of every update is written down."""
+    found, update = [], loop.update
+
+    def counted(*arguments: Any, **options: Any) -> dict[str, float]:
+        with ranks.counted() as traffic:
+            values = update(*arguments, **options)
+        found.append(traffic)
+        return values
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "update", counted)
+        yield found
+
+
 def learn_all(combinations: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
     """Learn the tiny stream with each combination of settings; everything that must not depend on ranks."""
     found = []
@@ -129,11 +147,26 @@ def learn_all(combinations: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
         stream = streams.get(kind) or streams.setdefault(kind, build_stream(settings))
         # InsDisc's bank of random rows amplifies rounding too: on some CPUs a weight differed by 1.3e-3.
         is_steady = NEGATIVES in OBJECTIVES[settings.objective].gives and settings.objective != "insdisc"
-        with nullcontext() if is_steady else in_double_precision():
+        with nullcontext() if is_steady else in_double_precision(), counting_updates() as traffic:
             learner, watcher = learn(settings, stream=stream)
-        about = {"losses": watcher.losses, "state": learner.state_dict()}
+        about = {"losses": watcher.losses, "state": learner.state_dict(), "traffic": traffic}
         found.append(about | {"files": learner.memory.files, "ids": learner.memory.ids})
     return found
+
+
+def learn_in_buckets(*assignments: str) -> dict[str, Any]:
+    """Learn with gradients in many buckets; how many of them each backward pass sent before it ended."""
+    early, finish = [], gradient_sync.GradientSync.finish
+
+    def noting(sync: gradient_sync.GradientSync, losses: Tensor) -> None:
+        early.append((len(sync.sent), len(sync.buckets)))
+        finish(sync, losses)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gradient_sync, "BUCKET_BYTES", 4000)
+        patch.setattr(gradient_sync.GradientSync, "finish", noting)
+        (found,) = learn_all([assignments])
+    return found | {"early": early}
 
 
 def images_met(*assignments: str) -> dict[tuple[int, int], list[int]]:
@@ -178,4 +211,6 @@ def all_tasks(combinations: Sequence[tuple[str, ...]], groups: str) -> dict[str,
         "read": readings(),
         "met": images_met("strategy=ccl", groups),
         "learned": learn_all(combinations),
+        "in buckets": [learn_in_buckets("strategy=ccl", groups, "epochs=1") for _ in range(2)],
+        "in one message": learn_all([("strategy=ccl", groups, "epochs=1")])[0],
     }

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ccl import ranks
 from ccl.composition.composition import Composition, EpochBatch
 from ccl.composition.share import cycled
 from ccl.data import epoch_batches
@@ -51,9 +50,11 @@ class Lump(Composition):
         is_old, half = batch.positions >= num_new, len(batch.positions) // 2
         if len(is_old) % 2 or bool(is_old[:half].any()) or not bool(is_old[half:].all()) or half == 0:
             return batch
+        num_pairs = len(batch.all_ids) // 2
+        everyone = batch.all_positions[:num_pairs], batch.all_ids[:num_pairs]
         # The images name the batch, the same on all ranks.
-        content = zlib.crc32(ranks.gather(batch.ids[:half]).numpy().tobytes())
+        content = zlib.crc32(everyone[1].numpy().tobytes())
         draw = np.random.default_rng(hashed(self.seed, "lump", *moment, content))
         share = float(draw.beta(self.alpha, self.alpha))
         views = tuple(share * view[:half] + (1.0 - share) * view[half:] for view in batch.views)
-        return ViewBatch(batch.positions[:half], batch.ids[:half], views, batch.plain[:0])
+        return ViewBatch(batch.positions[:half], batch.ids[:half], views, batch.plain[:0], everyone)

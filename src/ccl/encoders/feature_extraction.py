@@ -91,4 +91,4 @@ def _read(
     with evaluating(module):
         batches = viewer.plain_batches(source.subset(mine) if is_shared else source, batch_size)
         rows = torch.cat([read(images).float() for images in batches])
-    return (ranks.gather(rows, mine) if is_shared else rows).cpu()  # (N, …)
+    return (ranks.gather(rows, torch.ones(len(source), dtype=torch.bool)) if is_shared else rows).cpu()  # (N, …)

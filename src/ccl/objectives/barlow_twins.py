@@ -18,6 +18,6 @@ class BarlowTwins(Objective):
     def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
         first, second = student
         # Correlations are those over all ranks: each computes the whole batch's loss, with its own rows' gradient.
-        everyone = [ranks.gather_with_gradient(view.projection) for view in student]  # (N of all ranks, D) each
+        everyone = ranks.gather_together([view.projection for view in student])  # (N of all ranks, D) each
         loss = barlow_twins(everyone[0], everyone[1], self.off_diagonal, self.scale)
         return Contrast(loss, first.unit, ((first.unit, second.unit), (second.unit, first.unit)), second.unit.detach())

@@ -54,13 +54,13 @@ class InsDisc(Objective):
             loss = instance_softmax(query, self.bank.vectors, rows, self.temperature)
             negatives, ignore = self.bank.vectors, torch.arange(len(self.bank), device=rows.device) == rows[:, None]
         else:
-            loss = self._estimated(query, own, batch.ids, moment, self.num_noise)
+            loss = self._estimated(query, own, batch.all_ids, moment, self.num_noise)
         if self.proximal:
             loss = loss + self.proximal * (query - own).square().sum(dim=1).mean()
         return Contrast(loss, query, ((query, own),), query.detach(), negatives, ignore)
 
     def _estimated(self, query: Tensor, own: Tensor, ids: Tensor, moment: tuple[int, int], num_noise: int) -> Tensor:
-        draw = generator(self.seed, "noise", *moment, int(ranks.gather(ids)[0]))  # the first image names the batch
+        draw = generator(self.seed, "noise", *moment, int(ids[0]))  # the first image names the batch
         noise_rows = torch.randint(len(self.bank), (ranks.size() * len(query), num_noise), generator=draw)
         noise = self.bank.vectors[ranks.share(noise_rows).to(own.device)]  # (N, M, D)
         if self.normaliser == 0:
@@ -72,4 +72,4 @@ class InsDisc(Objective):
         return instance_nce(query, own, noise, self.temperature, float(self.normaliser), len(self.bank))
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
-        self.bank.update(self.bank.rows(ranks.gather(context.batch.ids)), ranks.gather(context.contrast.query))
+        self.bank.update(self.bank.rows(context.batch.all_ids), context.all_keys)

@@ -1,7 +1,5 @@
 """MoCo v2: a query against its key and a queue of past keys."""
 
-from typing import cast
-
 import torch
 from torch import Tensor
 
@@ -60,37 +58,43 @@ class MoCoV2(Objective):
 
     def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
         query = student[0].unit  # (N, D)
-        keys = self._embed_keys(batch, 1, moment)  # (N, D)
+        embedded = self._embed_keys(batch, (1, 0) if self.symmetric else (1,), moment)  # (N of all ranks, D) each
+        all_keys, keys = embedded[0], ranks.share(embedded[0])  # (N of all ranks, D), (N, D)
         ignore = self._same_image(self.queue, batch)  # (N, K)
         loss = info_nce(query, keys, self.queue.vectors, self.temperature, ignore)
         if not self.symmetric:
-            return Contrast(loss, query, ((query, keys),), keys, self.queue.vectors, ignore)
-        other_query, other_keys = student[1].unit, self._embed_keys(batch, 0, moment)  # (N, D), (N, D)
+            return Contrast(loss, query, ((query, keys),), keys, self.queue.vectors, ignore, all_keys)
+        other_query, other_keys = student[1].unit, ranks.share(embedded[1])  # (N, D), (N, D)
         others, other_ignore = self.first_view_queue.vectors, self._same_image(self.first_view_queue, batch)
         loss = (loss + info_nce(other_query, other_keys, others, self.temperature, other_ignore)) / 2.0
         pairs = ((query, keys), (other_query, other_keys))
         negatives = torch.cat([self.queue.vectors, others])  # (2K, D)
         both = None if ignore is None or other_ignore is None else torch.cat([ignore, other_ignore], dim=1)
-        return Contrast(loss, query, pairs, keys, negatives, both)
+        return Contrast(loss, query, pairs, keys, negatives, both, all_keys)
 
     def _same_image(self, queue: FeatureQueue, batch: ViewBatch) -> Tensor | None:
         """Where a queue holds a key of the query's own image, (N, K), if that is to be left out."""
         return queue.same_image(batch.ids) if self.mask_same_image else None
 
-    def _embed_keys(self, batch: ViewBatch, view: int, moment: tuple[int, int]) -> Tensor:
-        """Keys of a view, shuffled across the groups of a split batch norm, and so across ranks, and back."""
+    def _embed_keys(self, batch: ViewBatch, views: tuple[int, ...], moment: tuple[int, int]) -> list[Tensor]:
+        """Keys of all ranks, (N of all ranks, D), of each of these views.
+
+        They are shuffled across the groups of a split batch norm, and so across ranks, and back.
+        """
         if ranks.size() == 1 and not self.is_split:
-            return cast(Tensor, self.key_encoder(batch.views[view]))  # one group holds all, in whatever order
-        views = ranks.gather(batch.views[view])  # (N of all ranks, 3, S, S)
-        order = permutation(ranks.gather(batch.ids), self.seed, "shuffle keys", *moment).to(views.device)
-        shuffled: Tensor = ranks.gather(self.key_encoder(views[ranks.share(order)]))
-        return ranks.share(shuffled[torch.argsort(order)])  # (N, D)
+            return [self.key_encoder(batch.views[view]) for view in views]  # one group holds all, in whatever order
+        order = permutation(batch.all_ids, self.seed, "shuffle keys", *moment)  # (N of all ranks,)
+        shuffled = ranks.exchange([batch.views[view] for view in views], order)  # (N, 3, S, S) each
+        # All of them come back to every rank, which stores them in its queue.
+        keys = ranks.gather_together([self.key_encoder(part) for part in shuffled])
+        back = torch.argsort(order).to(keys[0].device)
+        return [part[back] for part in keys]
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         momentum = rising_momentum(self.key_encoder.momentum, self.final_key_momentum, context.done)
         self.key_encoder.follow(encoder, momentum)
-        ids = ranks.gather(context.batch.ids)
-        self.queue.push(ranks.gather(context.contrast.keys), ids)
+        ids = context.batch.all_ids
+        self.queue.push(context.all_keys, ids)
         if self.symmetric:
             _, (_, other_keys) = context.contrast.pairs
             self.first_view_queue.push(ranks.gather(other_keys), ids)

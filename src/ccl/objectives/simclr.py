@@ -17,6 +17,7 @@ class SimCLR(Objective):
     def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
         first, second = (view.unit for view in student)  # (N, D), (N, D)
         # Negatives are those of all ranks: each computes the whole batch's loss, with its own rows' gradient.
-        everyone = (ranks.gather_with_gradient(first), ranks.gather_with_gradient(second))
-        loss = nt_xent(*everyone, self.temperature)
-        return Contrast(loss, first, ((first, second), (second, first)), second.detach())
+        everyone = ranks.gather_together([first, second])  # (N of all ranks, D) each
+        loss = nt_xent(everyone[0], everyone[1], self.temperature)
+        all_keys = everyone[1].detach()
+        return Contrast(loss, first, ((first, second), (second, first)), second.detach(), all_keys=all_keys)

@@ -19,6 +19,6 @@ class VICReg(Objective):
     def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
         first, second = student
         # Variances are those over all ranks: each computes the whole batch's loss, with its own rows' gradient.
-        everyone = [ranks.gather_with_gradient(view.projection) for view in student]  # (N of all ranks, D) each
+        everyone = ranks.gather_together([view.projection for view in student])  # (N of all ranks, D) each
         loss = vicreg(everyone[0], everyone[1], self.invariance, self.variance, self.covariance)
         return Contrast(loss, first.unit, ((first.unit, second.unit), (second.unit, first.unit)), second.unit.detach())

@@ -43,23 +43,24 @@ class Alignment(Retention):
             self.average.reset(encoder)
 
     def loss(self, context: BatchContext) -> Tensor | None:
-        found = self._past(context)
+        found = self._chosen(context)
         if found is None:
             return None
-        chosen, past = found
-        predicted = [chosen.everywhere(self.aligner(view.unit)) for view in context.student]  # (M, D) each
+        chosen, stored = found
+        predicted = [self.aligner(view.unit)[chosen.rows] for view in context.student]  # (M, D) each
+        past = [] if self.average is None else [view.unit for view in chosen.past(self.average, context)]
+        everyone = chosen.everywhere(*predicted, *past)  # (M of all ranks, D) each
+        targets = everyone[len(predicted) :] if stored is None else [stored] * len(predicted)
+        pairs = zip(everyone[: len(predicted)], targets, strict=True)
         # Half of 2 − 2cos: the gradient of the published −cos.
-        return torch.stack([cosine_distance(*pair) / 2 for pair in zip(predicted, past, strict=True)]).mean()
+        return torch.stack([cosine_distance(*pair) / 2 for pair in pairs]).mean()
 
-    def _past(self, context: BatchContext) -> tuple[Chosen, list[Tensor]] | None:
-        """Which images count, and the past embeddings, (M, D), of each view."""
+    def _chosen(self, context: BatchContext) -> tuple[Chosen, Tensor | None] | None:
+        """Which images count, and their stored embeddings, where these are the past."""
         if self.average is None:
-            found = choose_stored(context, "embeddings")
-            return None if found is None else (found[0], [found[1]] * len(context.student))
+            return choose_stored(context, "embeddings")
         chosen = choose(context, self.images)
-        if chosen is None:
-            return None
-        return chosen, [chosen.gathered(view.unit) for view in chosen.past(self.average, context)]
+        return None if chosen is None else (chosen, None)
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         if self.average is not None:

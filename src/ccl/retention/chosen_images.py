@@ -18,11 +18,15 @@ class Chosen:
     """M of this rank's images."""
 
     rows: Tensor  # (M,): which of this rank's rows, on the device of embeddings
-    at: Tensor  # (M,): where they stand among the rows of all ranks
+    mask: Tensor  # (N of all ranks,): which images of all ranks
+    num: int  # images of all ranks
 
-    def everywhere(self, rows: Tensor) -> Tensor:
-        """Of rows (N, ·) the chosen ones, of all ranks, in the batch's order, with gradient."""
-        return ranks.gather_with_gradient(rows[self.rows], self.at)
+    def everywhere(self, *several: Tensor) -> list[Tensor]:
+        """Rows (M, ·) of this rank's chosen images, of all ranks, in the batch's order; gradients find their way back.
+
+        All that is needed of them is best asked for at once: it is one message.
+        """
+        return ranks.gather_together(several, self.mask)
 
     def past(self, teacher: MomentumEncoder, context: BatchContext) -> list[Embedded]:
         """What a copy makes of this rank's chosen images in each view that the student saw, M rows each."""
@@ -34,23 +38,19 @@ class Chosen:
         parts = [taught.rows(slice(view * size, (view + 1) * size)) for view in range(len(shown))]
         return [part.rows(self.rows) for part in parts] if teacher.batch_statistics else parts
 
-    def gathered(self, rows: Tensor) -> Tensor:
-        """Rows (M, ·) of this rank's chosen images, of all ranks, in the batch's order, without gradient."""
-        return ranks.gather(rows, self.at)
-
 
 def choose(context: BatchContext, images: Images, fewest: int = 2) -> Chosen | None:
     """These images; None, on all ranks alike, where all together have fewer than `fewest`."""
-    masks = {"all": torch.ones_like(context.is_old), "old": context.is_old, "new": ~context.is_old}
-    return chosen_by(masks[images], context, fewest)
+    old = context.all_old
+    return chosen_by({"all": torch.ones_like(old), "old": old, "new": ~old}[images], context, fewest)
 
 
 def chosen_by(mask: Tensor, context: BatchContext, fewest: int = 1) -> Chosen | None:
-    """The images where a mask (N,) is True; None, on all ranks alike, where all together have fewer than `fewest`."""
-    at = ranks.places(len(mask))[mask]
-    if len(ranks.gather(at, at)) < fewest:
+    """The images where a mask (N of all ranks,) is True; None where these are fewer than `fewest`."""
+    num = int(mask.sum())
+    if num < fewest:
         return None
-    return Chosen(mask.nonzero().flatten().to(context.contrast.query.device), at)
+    return Chosen(ranks.share(mask).nonzero().flatten().to(context.contrast.query.device), mask, num)
 
 
 def choose_stored(context: BatchContext, kind: str) -> tuple[Chosen, Tensor] | None:
@@ -59,7 +59,7 @@ def choose_stored(context: BatchContext, kind: str) -> tuple[Chosen, Tensor] | N
     if stored is None:  # the memory is the same on all ranks
         return None
     known = ~stored.isnan().any(dim=1)  # (old,): a memory may be older than the wish for vectors
-    mask = context.is_old.clone()
-    mask[context.is_old] = known
+    mask = context.all_old.clone()
+    mask[context.all_old] = known
     chosen = chosen_by(mask, context)
-    return None if chosen is None else (chosen, chosen.gathered(stored[known].to(chosen.rows.device)))
+    return None if chosen is None else (chosen, stored[known].to(chosen.rows.device))

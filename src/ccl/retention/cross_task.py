@@ -1,20 +1,17 @@
 """New and old images are pushed apart on a head of its own, and the past is kept there. Osiris."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ccl import ranks
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import cross_task_contrast, nt_xent, osiris_distillation
 from ccl.part import BatchContext, Retention
-from ccl.retention.chosen_images import Chosen, Images, choose
-
-_Views = tuple[Tensor, Tensor]
-_SIDES: tuple[Images, Images] = ("new", "old")
 
 
 class CrossTask(Retention):
@@ -42,28 +39,26 @@ class CrossTask(Retention):
             self.frozen.reset(encoder)
 
     def loss(self, context: BatchContext) -> Tensor | None:
-        new, old = (choose(context, images, fewest=1) for images in _SIDES)
-        present = self._embed([view.features for view in context.student])
+        is_old = context.all_old  # (N of all ranks,)
+        new, old = (mask.nonzero().flatten().to(context.contrast.query.device) for mask in (~is_old, is_old))
+        views = [view.features for view in context.student]
+        if self.frozen is not None and len(new):
+            views += self.frozen.embed(torch.cat(context.batch.views[:2])).features.chunk(2)
+        everyone = ranks.gather_together([F.normalize(self.head(features), dim=1) for features in views])
+        present, past = everyone[:2], everyone[2:]  # (N of all ranks, D) each
         losses = []
-        if new is not None and old is not None:
+        if len(new) and len(old):
             losses.append(cross_task_contrast(*_of(new, present), *_of(old, present), self.temperature))
-        if self.frozen is not None and new is not None:
-            features = self.frozen.embed(torch.cat(context.batch.views[:2])).features
-            past = self._embed(features.chunk(2))
+        if past:
             # As the authors do: the present head reads the frozen backbone's features and learns through both sides.
             losses.append(
                 osiris_distillation(*_of(new, present), *_of(new, past), self.temperature, detach_teacher=False)
             )
-        if self.frozen is None and old is not None:
+        if self.frozen is None and len(old):
             losses.append(nt_xent(*_of(old, present), self.temperature))
         return torch.stack(losses).sum() if losses else None
 
-    def _embed(self, views: Iterable[Tensor]) -> _Views:
-        """The second head on both views' features, unit rows (N, D) each."""
-        first, second = (F.normalize(self.head(features), dim=1) for features in views)
-        return first, second
 
-
-def _of(chosen: Chosen, views: _Views) -> _Views:
-    """Both views of the chosen images, of all ranks."""
-    return chosen.everywhere(views[0]), chosen.everywhere(views[1])
+def _of(rows: Tensor, views: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Both views of some images."""
+    return views[0][rows], views[1][rows]

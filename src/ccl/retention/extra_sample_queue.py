@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from ccl import ranks
 from ccl.encoders import Encoder
 from ccl.losses import info_nce
 from ccl.memory import FeatureQueue
@@ -33,7 +32,6 @@ class ExtraSampleQueue(Retention):
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         # As long as no image is old, each will soon be: their latest keys are the queue's first fill.
-        chosen = context.is_old if context.has_old_images else torch.ones_like(context.is_old)
-        at = ranks.places(len(chosen))[chosen]
-        keys = context.contrast.keys[chosen.to(context.contrast.keys.device)]
-        self.queue.push(ranks.gather(keys, at), ranks.gather(context.batch.ids[chosen], at))
+        chosen = context.all_old if context.has_old_images else torch.ones_like(context.all_old)
+        rows = chosen.nonzero().flatten()  # (M of all ranks,)
+        self.queue.push(context.all_keys[rows.to(context.all_keys.device)], context.batch.all_ids[rows])

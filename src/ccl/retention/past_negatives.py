@@ -59,10 +59,11 @@ class PastNegatives(Retention):
         self._latest = list(past)
         if context.contrast.negatives is not None and self.queue is not None:
             return self._with_queues(context, self.queue.vectors, predicted, past)
-        guesses, targets = ([ranks.gather_with_gradient(rows) for rows in kind] for kind in (predicted, past))
+        everyone = ranks.gather_together([*predicted, *past, *(present if self.has_negatives else ())])
+        guesses, targets = everyone[: len(views)], everyone[len(views) : 2 * len(views)]
         if not self.has_negatives:
             return self._crossed(guesses, targets)
-        first, second = (ranks.gather_with_gradient(rows) for rows in present)
+        first, second = everyone[2 * len(views) :]
         whole = pnr_nt_xent(first, second, guesses[0], guesses[1], targets[0], targets[1], self.temperature)
         return whole - nt_xent(first, second, self.temperature)
 
@@ -96,6 +97,6 @@ class PastNegatives(Retention):
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         if self.queue is not None and context.contrast.negatives is not None:
-            for keys in self._latest:
-                self.queue.push(ranks.gather(keys), ranks.gather(context.batch.ids))
+            for keys in ranks.gather_together(self._latest):
+                self.queue.push(keys, context.batch.all_ids)
         self._latest = []

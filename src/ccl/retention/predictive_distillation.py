@@ -55,9 +55,10 @@ class PredictiveDistillation(Retention):
         chosen = choose(context, self.images)
         if chosen is None:
             return None
-        predicted = [chosen.everywhere(self.predictor(self._space(view))) for view in context.student]  # (M, D) each
-        past = [chosen.gathered(self._space(view)) for view in chosen.past(self.teacher, context)]  # (M, D) each
-        return past_distance(self.distance, predicted, past, self.temperature)
+        predicted = [self.predictor(self._space(view))[chosen.rows] for view in context.student]  # (M, D) each
+        past = [self._space(view) for view in chosen.past(self.teacher, context)]  # (M, D) each
+        everyone = chosen.everywhere(*predicted, *past)
+        return past_distance(self.distance, everyone[: len(past)], everyone[len(past) :], self.temperature)
 
     def _space(self, view: Embedded) -> Tensor:
         """The rows that are predicted and predicted from."""

@@ -22,6 +22,5 @@ class StoredFeatures(Retention):
         if found is None:
             return None
         chosen, stored = found  # (M, F)
-        return torch.stack(
-            [feature_distance(chosen.everywhere(view.features), stored) for view in context.student]
-        ).mean()
+        present = chosen.everywhere(*(view.features[chosen.rows] for view in context.student))  # (M, F) each
+        return torch.stack([feature_distance(features, stored) for features in present]).mean()

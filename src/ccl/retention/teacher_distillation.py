@@ -5,10 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ccl import ranks
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import similarity_distillation
 from ccl.part import BatchContext, Retention
+from ccl.retention.chosen_images import choose
 
 
 class TeacherDistillation(Retention):
@@ -44,24 +44,21 @@ class TeacherDistillation(Retention):
         self.teacher.reset(encoder)
 
     def loss(self, context: BatchContext) -> Tensor | None:
-        at = ranks.places(len(context.is_old))[context.is_old]  # (M,)
-        num_old = len(ranks.gather(at, at))  # of all ranks
-        if num_old < 2:  # the similarities of one image to itself alone are always 1
+        chosen = choose(context, "old")  # the similarities of one image to itself alone are always 1
+        if chosen is None:
             return None
-        is_old = context.is_old.to(context.plain.device)
-        old_views = context.batch.views[0][is_old]  # (M, 3, S, S)
+        old_views = context.batch.views[0][chosen.rows]  # (M, 3, S, S)
         taught_plain, taught_view = self.teacher(torch.cat([context.plain, old_views])).chunk(2)  # (M, D) each
-        student_view = context.contrast.query[is_old]  # (M, D): already computed for the contrast
+        student_view = context.contrast.query[chosen.rows]  # (M, D): already computed for the contrast
         # Similarities are those of the whole batch's old images: each rank computes the loss of all of them.
-        student = (
-            ranks.gather_with_gradient(context.student_plain.unit, at),
-            ranks.gather_with_gradient(student_view, at),
-        )
-        taught = ranks.gather(taught_plain, at), ranks.gather(taught_view, at)
+        plain, view, then_plain, then_view = chosen.everywhere(
+            context.student_plain.unit, student_view, taught_plain, taught_view
+        )  # (M of all ranks, D) each
+        student, taught = (plain, view), (then_plain, then_view)
         if self.rows == "view":
             student, taught = student[::-1], taught[::-1]
         loss = similarity_distillation(*student, *taught, self.student_temperature, self.teacher_temperature)
-        return loss * num_old if self.reduction == "sum" else loss
+        return loss * chosen.num if self.reduction == "sum" else loss
 
     def end_epoch(self, encoder: Encoder) -> None:
         self.teacher.follow(encoder)

@@ -154,4 +154,4 @@ def _scores(
             if selection.include_plain:
                 embedded.append(plain[batch.positions])
             scores.append(measure(torch.stack(embedded, dim=1)))  # (n, V, D) -> (n,)
-    return ranks.gather(torch.cat(scores), mine)
+    return ranks.gather(torch.cat(scores), torch.ones(len(source), dtype=torch.bool))

@@ -6,7 +6,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ccl import ranks
 from ccl.composition import Composition, Pooled
 from ccl.encoders import Embedded, Encoder
 from ccl.encoders.split_batch_norm import placed
@@ -130,9 +129,21 @@ class Learner(nn.Module):
         is_old = batch.positions >= self.num_new  # (N,)
         student, plain, student_plain = self._embed(batch, is_old)
         contrast = self.objective.contrast(student[: self.objective.num_student_views], batch, moment)
-        stored = self.memory.recall(batch.positions[is_old] - self.num_new)
+        positions = batch.all_positions
+        all_old = positions >= self.num_new
+        stored = self.memory.recall(positions[all_old] - self.num_new)  # every rank has all of the memory
         context = BatchContext(
-            batch, is_old, self._has_old_images, moment, done, student, contrast, plain, student_plain, stored
+            batch,
+            is_old,
+            self._has_old_images,
+            moment,
+            done,
+            student,
+            contrast,
+            plain,
+            student_plain,
+            stored,
+            all_old,
         )
         losses = {CONTRAST: contrast.loss}
         for name, part in self.parts.items():
@@ -147,13 +158,13 @@ class Learner(nn.Module):
         if self._plain_images == "batch":
             # Differs from the paper, as the authors' code does: the whole batch once more in a forward of its own.
             rows = self.encoder.embed(torch.cat(views))
-            chosen = is_old.to(rows.unit.device)
+            chosen = is_old.nonzero().flatten().to(rows.unit.device)
             plain, student_plain = batch.plain[chosen], self.encoder.embed(batch.plain).rows(chosen)
         else:
             # One forward for views and plain old images, so that these have the statistics of a whole batch.
             # A plain image is in the batch-norm group of its view.
             own = torch.arange(num_images, device=views[0].device)
-            shown = [own[is_old.to(own.device)]] if len(batch.plain) else []
+            shown = [is_old.nonzero().flatten().to(own.device)] if len(batch.plain) else []
             with placed(self.encoder, torch.cat([*(own for _ in views), *shown]) if shown else None):
                 rows = self.encoder.embed(torch.cat([*views, batch.plain]))  # views·N + M rows
             plain, student_plain = batch.plain, rows.rows(slice(len(views) * num_images, None))
@@ -165,20 +176,9 @@ class Learner(nn.Module):
         weights = self.weights if self.has_past else {CONTRAST: 1.0}
         return torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
 
-    def sync_gradients(self) -> None:
-        """Average gradients over ranks, and batch norm's running statistics, which each rank has of its own groups."""
-        if ranks.size() == 1:
-            return
-        trained = list(self.trained_parameters().values())
-        of_parts = trained[sum(parameter.requires_grad for parameter in self.encoder.parameters()) :]
-        # A part may have found nothing to do on this rank and something on another, and all must send the same.
-        someone = ranks.largest(*(int(parameter.grad is not None) for parameter in of_parts)) if of_parts else []
-        for parameter, is_moved in zip(of_parts, someone, strict=True):
-            if is_moved and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [parameter.grad for parameter in trained if parameter.grad is not None]
-        statistics = [buffer for name, buffer in self.named_buffers() if name.endswith(("running_mean", "running_var"))]
-        ranks.average([*gradients, *statistics])
+    def running_statistics(self) -> list[Tensor]:
+        """Batch norm's, of the encoder, its copies and the parts."""
+        return [buffer for name, buffer in self.named_buffers() if name.endswith(("running_mean", "running_var"))]
 
     def after_update(self, context: BatchContext) -> None:
         """The student has moved: copies follow, queues take their keys."""

@@ -1,6 +1,7 @@
 """The one loop: the paper's Algorithm 1, from the first image of the stream to the last."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -112,14 +113,17 @@ def _learn_epoch(
     here, context = (at.step, at.epoch), (plan.seed, at.step, at.epoch)
     batches = learner.composition.batches(images.ids, learner.num_new, plan.batch_size, plan.batch_multiple, *context)
     left = batches[at.batch :]
-    for batch in viewer.batches(
+    shares = viewer.batches(
         images,
         [ranks.share(batch.positions) for batch in left],
         turns=[ranks.share(batch.turns) for batch in left],
         moment=here,
         num_views=learner.num_views,
         plain=learner.wants_plain(len(images)),
-    ):
+    )
+    for whole, own in zip(left, shares, strict=True):
+        # Every rank knows the whole batch's images, which need not travel.
+        batch = replace(own, everyone=(whole.positions, images.ids[whole.positions]))
         at.batch += 1
         share = at.batch / len(batches)
         plan.set_rate(optimizer, at.epoch, share)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ccl import ranks
+from ccl.training.gradient_sync import GradientSync
 from ccl.training.learner import Learner
 from ccl.views import ViewBatch
 
@@ -24,11 +24,14 @@ def update(
     """
     losses, context = learner.losses(batch, moment, done)  # L_contrast, L_ESQ, L_kd
     total = learner.total(losses)
-    values = _finite(losses, moment, batch.ids)
     optimizer.zero_grad(set_to_none=True)
     scaler = learner.scaler  # float16 only
+    sync = GradientSync(learner)
     torch.autograd.backward(scaler.scaled(total) if scaler else total)
-    learner.sync_gradients()
+    means = torch.stack([loss.detach().float() for loss in losses.values()])  # (terms,)
+    sync.finish(means)  # of all ranks from here on
+    values = dict(zip(losses, means.tolist(), strict=True))
+    _refuse_bad_losses(values, moment, batch.ids)
     if scaler is None or scaler.unscale(optimizer):
         _refuse_bad_gradients(learner, moment, batch.ids)
         optimizer.step()
@@ -36,15 +39,11 @@ def update(
     return values
 
 
-def _finite(losses: Mapping[str, Tensor], moment: tuple[int, int], ids: Tensor) -> dict[str, float]:
-    """The losses as numbers, means over all ranks; raises before any update if one is not finite."""
-    stacked = torch.stack([loss.detach().float() for loss in losses.values()])
-    ranks.average([stacked])
-    values = dict(zip(losses, stacked.tolist(), strict=True))
+def _refuse_bad_losses(values: Mapping[str, float], moment: tuple[int, int], ids: Tensor) -> None:
+    """Raise before any update if a loss is not finite."""
     for name, value in values.items():
         if not math.isfinite(value):
             raise NotFiniteError(_bad_batch(f"the loss {name!r} is {value}", moment, ids))
-    return values
 
 
 def _refuse_bad_gradients(learner: Learner, moment: tuple[int, int], ids: Tensor) -> None:

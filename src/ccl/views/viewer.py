@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ccl import ranks
 from ccl.data.sources import ImageSource
 from ccl.views.crops import crop_resize, plain_boxes
 from ccl.views.finish_views import finish, normalise_
@@ -29,6 +30,17 @@ class ViewBatch:
     ids: Tensor  # (N,)
     views: tuple[Tensor, ...]  # num_views of (N, 3, S, S)
     plain: Tensor  # (M, 3, S, S): the images whose plain view was asked for, in the batch's order; M may be 0
+    everyone: tuple[Tensor, Tensor] | None = None  # positions and ids of all ranks' images, where they are known
+
+    @property
+    def all_positions(self) -> Tensor:
+        """Of the images of all ranks, (N of all ranks,)."""
+        return ranks.gather(self.positions) if self.everyone is None else self.everyone[0]
+
+    @property
+    def all_ids(self) -> Tensor:
+        """Of the images of all ranks, (N of all ranks,)."""
+        return ranks.gather(self.ids) if self.everyone is None else self.everyone[1]
 
 
 @dataclass(frozen=True)

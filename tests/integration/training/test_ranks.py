@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from combinations import FAST_PAIRS
 from in_ranks import in_ranks
-from tiny import tiny_settings
+from tiny import same, tiny_settings
 
 from ccl import ranks
 from ccl.catalogue import NEGATIVES, OBJECTIVES
@@ -107,6 +107,41 @@ def test_ranks_equal_one_process_with_as_many_groups(num_ranks: int, number: int
     assert_equal_outcomes(alone(num_ranks)[number], learned)
 
 
+# Of an update in the last step, with 2 ranks: messages and bytes that a rank receives in them.
+TRAFFIC = {"finetuning": (3, 37748), "ccl": (4, 41532)}
+
+
+@pytest.mark.parametrize("strategy", TRAFFIC)
+def test_messages_of_an_update(strategy: str, spread: Spread) -> None:
+    epochs = () if strategy == "ccl" else ("epochs=1",)
+    number = COMBINATIONS.index((TWO, f"strategy={strategy}", "objective=moco_v2", *epochs))
+    for rank in spread(2):
+        last = rank["learned"][number]["traffic"][-1]
+        assert (last.messages, last.received) == TRAFFIC[strategy]
+    assert all(traffic == ranks.Traffic() for traffic in alone(2)[number]["traffic"])  # one process sends nothing
+
+
+def test_no_combination_sends_many_messages(spread: Spread) -> None:
+    for found, combination in zip(spread(2)[0]["learned"], TASKS[2], strict=True):
+        assert max(update.messages for update in found["traffic"]) <= 5, combination
+
+
+@pytest.mark.parametrize("num_ranks", TASKS)
+def test_gradients_that_travel_early_are_the_same(num_ranks: int, spread: Spread) -> None:
+    for rank in spread(num_ranks):
+        (first, again), whole = rank["in buckets"], rank["in one message"]
+        assert all(sent == num_buckets >= 3 for sent, num_buckets in first["early"])
+        more = first["early"][0][1]
+        assert [t.messages for t in first["traffic"]] == [t.messages + more for t in whole["traffic"]]
+        # A first backward pass and later ones round alike, as a run and its resumption must.
+        assert same(first["state"], again["state"])
+        if num_ranks == 2:
+            assert same(first["state"], whole["state"])  # of two numbers there is one sum
+            assert first["losses"] == whole["losses"]
+        for name, value in whole["state"].items():
+            torch.testing.assert_close(first["state"][name], value, atol=1e-3, rtol=1e-3)
+
+
 def test_groups_do_matter() -> None:
     """The equality above is worth something only if one process without groups learns otherwise."""
     (whole,) = rank_tasks.learn_all([("strategy=ccl", "encoder.batch_norm_groups=1")])
@@ -139,7 +174,12 @@ def test_rows_come_together_in_their_order(num_ranks: int, spread: Spread) -> No
         assert torch.equal(found["uneven"], rows[: num_ranks + 1])  # the first's two rows and one of each other
         assert torch.equal(found["first only"], rows[::num_ranks])
         assert found["none"].shape == (0, 3)
-        assert found["places"].tolist() == [number, number + num_ranks]
+        assert torch.equal(found["together"][0], rows)
+        assert found["together"][1].flatten().tolist() == list(range(count))
+        shared = found["order"][number::num_ranks]
+        assert shared.tolist() != list(range(count))[number::num_ranks]
+        assert torch.equal(found["exchanged"][0], rows[shared])
+        assert found["exchanged"][1].flatten().tolist() == shared.tolist()
 
 
 @pytest.mark.parametrize("is_uneven", [False, True])
