@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.atomic_files import replacing
-from ccl.continual_encoder.output_checks import check_target, require
-from ccl.errors import UserError
+from ccl.continual_encoder.output_checks import check_target
+from ccl.errors import UserError, require
 
 
 @dataclass(frozen=True)

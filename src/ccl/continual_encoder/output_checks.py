@@ -1,6 +1,5 @@
-"""Files that can't be written, and packages that are missing, refused before the work rather than after it."""
+"""Files that can't be written, refused before the work rather than after it."""
 
-import importlib
 import os
 import tempfile
 from collections.abc import Collection
@@ -21,12 +20,3 @@ def check_target(path: Path, suffixes: Collection[str], what: str) -> None:
             pass
     except OSError as error:
         raise UserError(f"can't write {path}: {folder}: {error.strerror}") from error
-
-
-def require(packages: Collection[str], extra: str, what: str) -> None:
-    """Refuse what needs packages that are not there."""
-    for package in packages:
-        try:
-            importlib.import_module(package)
-        except Exception as error:  # a broken installation raises anything
-            raise UserError(f"{what} needs {package}, which can't be imported; pip install 'ccl[{extra}]'") from error
