@@ -9,7 +9,9 @@ from ccl.cli.options import SET
 
 
 def learn(
-    images: list[str] = typer.Argument(metavar="IMAGES…", help="Folders, files, globs, archives, lists of paths."),
+    images: list[str] = typer.Argument(
+        metavar="IMAGES…", help="Folders, files, globs, archives, lists of paths, shards:PATTERN."
+    ),
     into: Path = typer.Option(..., "--into", help="The encoder folder; the first call makes it."),
     assignments: list[str] = SET,
     memory: str | None = typer.Option(None, "--memory", help="What may be remembered in all: 2000 images, or 50MB."),

@@ -18,7 +18,7 @@ JOBS: Any = typer.Option(
 DATA_ROOT: Any = typer.Option(None, "--data-root", help="Where data lies; else CCL_DATA, else ./data.")
 DOWNLOAD: Any = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent.")
 ENCODER: Any = typer.Argument(metavar="ENCODER", help="The encoder folder, made by ccl learn.")
-IMAGES: Any = typer.Argument(metavar="IMAGES…", help="Images, folders of them, or archives.")
+IMAGES: Any = typer.Argument(metavar="IMAGES…", help="Images, folders of them, archives, or shards:PATTERN.")
 VERSION: Any = typer.Option(None, "--version", min=1, help="Which version of the encoder; else the pinned, or current.")
 
 

@@ -82,6 +82,7 @@ _WRITERS: dict[str, Callable[[Path, NDArray[np.float32], Sequence[str], int, str
     ".csv": _write_csv,
     ".parquet": _write_parquet,
 }
+FEATURE_SUFFIXES = tuple(_WRITERS)
 
 
 def read_features(path: Path) -> FeatureFile:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ccl.continual_encoder.contact_sheet import Answer, SheetImage
 from ccl.continual_encoder.feature_files import read_features
+from ccl.continual_encoder.feature_parts import read_parts
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 
 _QUERIES, _ROWS = 256, 16384  # compared at one time: 16 MB of similarities
@@ -55,7 +56,7 @@ class Collection:
 
 def stored_collection(path: Path, frozen: FrozenEncoder) -> Collection:
     """What a file of features holds, if this encoder made it; the images are looked for at their paths."""
-    stored = read_features(path)
+    stored = read_parts(path) if path.is_dir() else read_features(path)
     frozen.refuse_other(stored.about, str(path), "make it again with ccl encode, or choose its --version")
     return Collection(stored.rows, stored.names, lambda position: _content(stored.names[position]))
 

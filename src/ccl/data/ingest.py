@@ -125,10 +125,11 @@ def ingest(
     digests: Mapping[int, bytes] | None = None,
     is_known: IsKnown = _none_is_known,
     first_id: int = 0,
+    max_bad_share: float = MAX_BAD_SHARE,
     notes: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Gathered:
-    """The sound images of a source, with ids from `first_id` on; more than 5 % of others are refused.
+    """The sound images of a source, with ids from `first_id` on; too large a share of others is refused.
 
     `digests` are known ones by position, the others are taken from the files' bytes; None: no digests are wanted.
     """
@@ -141,7 +142,7 @@ def ingest(
         looks = [_OpenedImage(digest=(digests or {}).get(at, b""), shorter_side=min(size)) for at in range(len(source))]
         squares = None if side is None or size == (side, side) else square_arrays(source, side)
     bad = [BadImage(Path(names[at]), look.reason) for at, look in enumerate(looks) if look.reason]
-    _refuse_too_many(bad, len(source))
+    _refuse_too_many(bad, len(source), max_bad_share)
     kept = [at for at, look in enumerate(looks) if not look.reason and not look.is_known]
     positions, ids = torch.tensor(kept, dtype=torch.int64), first_id + torch.arange(len(kept))  # (N,), (N,)
     part = source if len(kept) == len(source) or squares is not None else source.subset(positions)
@@ -228,10 +229,10 @@ def _open(
     return _OpenedImage("", shorter_side, True, False, digest, pixels)
 
 
-def _refuse_too_many(bad: Sequence[BadImage], total: int) -> None:
-    if len(bad) > MAX_BAD_SHARE * total:
+def _refuse_too_many(bad: Sequence[BadImage], total: int, max_share: float) -> None:
+    if len(bad) > max_share * total:
         first = " ".join(str(bad[0]).split())  # a path may hold line breaks
         raise UserError(
             f"{len(bad)} of {total} images can't be decoded, the first is {first}; "
-            f"delete or replace such files: more than {MAX_BAD_SHARE * 100:g} % are too many to leave out"
+            f"delete or replace such files: more than {max_share * 100:g} % are too many to leave out"
         )

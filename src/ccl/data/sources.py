@@ -230,6 +230,12 @@ class JoinedSource(ImageSource):
         located = map(self._locate, positions)
         return [key for part, local in located for key in part.decode_keys([local])]
 
+    def content_parts(self) -> Iterator[bytes | memoryview]:
+        for part in self.parts:
+            yield from part.content_parts()
+        if self._order is not None:
+            yield self._order.numpy().tobytes()
+
     def subset(self, positions: Tensor) -> ImageSource:
         # Of each part only what is wanted, so that a batch that is sent to a worker does not carry the whole with it.
         wanted = list(self._within(positions))
