@@ -192,7 +192,10 @@ def _check_room(archive: Path, folder: Path, num_bytes: int) -> None:
 
 
 def _limit(file: BinaryIO) -> int:
-    return max(RATIO_FROM, MAX_RATIO * os.fstat(file.fileno()).st_size)
+    position = file.tell()
+    num_bytes = file.seek(0, os.SEEK_END)
+    file.seek(position)
+    return max(RATIO_FROM, MAX_RATIO * num_bytes)
 
 
 def _bomb(archive: str, limit: int) -> UserError:

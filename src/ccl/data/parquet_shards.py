@@ -1,7 +1,6 @@
 """Parquet files with a column of images: structs {bytes, path}, as Hugging Face datasets have them, or plain bytes."""
 
 import json
-import os
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ccl.data.remote_files import is_remote
 from ccl.data.shard_index import Shard, ShardIndex, ShardKind
 from ccl.data.tar_shards import LABEL_FIELDS
 from ccl.errors import UserError, require
@@ -32,7 +32,7 @@ def _opened(shard: Shard) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(shard.path)
+        return pq.ParquetFile(shard.open() if is_remote(shard.path) else shard.path)
     except (OSError, pa.ArrowException) as error:
         why = " ".join(str(error).split())[:160]
         raise UserError(f"shard {shard.path!r} is cut off or not a Parquet file ({why})") from error
@@ -94,7 +94,7 @@ class ParquetReader:
     """Reads whole row groups, as the format has it, and keeps the last ones: neighbours come without another read."""
 
     def __init__(self, shard: Shard) -> None:
-        shard.check(os.stat(shard.path))
+        shard.check()
         self._file = _opened(shard)
         self._column = _image_column(shard, self._file.schema_arrow)
         about = self._file.metadata

@@ -12,6 +12,7 @@ from torch import Tensor
 from ccl.data.dataset import BadImage, Dataset, Progress
 from ccl.data.folders import HELD_OUT_EVERY
 from ccl.data.ingest import MAX_BAD_SHARE
+from ccl.data.remote_files import is_remote
 from ccl.data.shards import ShardedImages, open_shards, shard_paths
 from ccl.data.sources import ImageSource
 from ccl.errors import UserError, did_you_mean
@@ -55,7 +56,9 @@ def read_shards(pattern: str, root: Path, progress: Progress | None = None) -> D
 
 
 def _is_test(path: str, root: Path) -> bool:
-    folder, name = os.path.split(os.path.relpath(path, root))
+    # Of a path in a store without scheme and bucket, else below the root: neither may be called test by chance.
+    below = "/".join(path.split("/")[3:]) if is_remote(path) else os.path.relpath(path, root)
+    folder, name = os.path.split(below)
     return name.lower().startswith(_TEST_NAMES) or os.path.basename(folder).lower().startswith(_TEST_NAMES)
 
 

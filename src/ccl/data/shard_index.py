@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ccl.atomic_files import replacing
+from ccl.data import remote_files
 from ccl.data.decode_cache import cache_folder, is_settled
 from ccl.errors import UserError
 
@@ -27,23 +28,29 @@ _FORMAT = 1  # of an index in the cache
 class Shard:
     """A shard as it was when it was indexed."""
 
-    path: str  # absolute
+    path: str  # absolute, or in a store
     num_bytes: int
-    changed_ns: int
+    changed_ns: int  # its time of change, or what a store has instead
 
     @classmethod
     def found(cls, path: str) -> "Shard":
         """The shard at a path, as it is now."""
+        if remote_files.is_remote(path):
+            return cls(path, *remote_files.look_up(path))
         try:
             about = os.stat(path)
         except OSError as error:
             raise UserError(f"can't open shard {path!r}: {error.strerror}") from error
         return cls(os.path.abspath(path), about.st_size, about.st_mtime_ns)
 
-    def check(self, about: os.stat_result) -> None:
+    def check(self) -> None:
         """Refuse a shard that is not what was indexed: its places would hold something else."""
-        if (about.st_size, about.st_mtime_ns) != (self.num_bytes, self.changed_ns):
+        if Shard.found(self.path) != self:
             raise ValueError("the shard was changed after it was indexed; start again")
+
+    def open(self) -> BinaryIO:
+        """Its bytes, to be read from the beginning on or by seeking."""
+        return remote_files.open_remote(self.path) if remote_files.is_remote(self.path) else open(self.path, "rb")
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ def index_of(shard: Shard, kind: ShardKind) -> ShardIndex:
     path = _cached_at(shard)
     if (kept := _read(path)) is not None:
         return kept
-    shard.check(os.stat(shard.path))
+    shard.check()
     index = kind.index(shard)
     if is_settled(shard.changed_ns):
         _write(path, index)

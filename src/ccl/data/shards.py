@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ccl.data import remote_files
 from ccl.data.dataset import Progress
 from ccl.data.decode_cache import is_settled, key_of
 from ccl.data.decoding import BadImageError, Reduction, decode, errors_as_bad_image, in_full, refuse_length
 from ccl.data.found_files import matches
 from ccl.data.parquet_shards import PARQUET
+from ccl.data.remote_files import is_remote
 from ccl.data.shard_index import Shard, ShardIndex, ShardReader, index_of, recent_index
 from ccl.data.sources import ImageSource
 from ccl.data.tar_shards import TAR
@@ -195,6 +197,9 @@ def shard_paths(pattern: str, base: Path | str = "") -> list[str]:
     """The shards that a pattern names below a folder: {000..012} and {a,b} in its order, globs and folders by name."""
     found: list[str] = []
     for text in _expanded(pattern):
+        if is_remote(text):
+            found += remote_files.find(text) if glob.has_magic(text) else [text]
+            continue
         path = os.path.join(base, os.path.expanduser(text))
         if os.path.isdir(path):
             names = sorted(name for name in os.listdir(path) if _suffix(name) in KINDS and not name.startswith("."))

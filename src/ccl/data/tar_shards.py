@@ -8,16 +8,18 @@ is the text of its .cls, else "label", "cls" or "class" of its .json.
 import json
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from ccl.data.archives import COMPRESSIONS, DAMAGE, Member, tar_members
 from ccl.data.decoding import is_image_name
 from ccl.data.folders import is_hidden
+from ccl.data.remote_files import is_remote, read_range
 from ccl.data.shard_index import Shard, ShardIndex, ShardKind, packed_keys
 from ccl.errors import UserError
 
@@ -68,7 +70,7 @@ def index_tar(shard: Shard) -> ShardIndex:
 
 def _files(shard: Shard) -> Iterator[_File]:
     """The files of a tar that are not hidden."""
-    with open(shard.path, "rb") as file:
+    with shard.open() as file:
         start = file.read(6)
         if any(start.startswith(magic) for magic in COMPRESSIONS):
             raise UserError(
@@ -80,21 +82,20 @@ def _files(shard: Shard) -> Iterator[_File]:
             folder, name = os.path.split(member.name)
             if member.is_plain and not any(is_hidden(part) for part in member.name.split("/")):
                 stem, _, extension = name.partition(".")
-                yield _File(
-                    os.path.join(folder, stem), extension.lower(), member.offset, member.num_bytes, _content(member)
-                )
+                key = f"{folder}/{stem}" if folder else stem
+                yield _File(key, extension.lower(), member.offset, member.num_bytes, _content(file, member))
         # Without the zeros at the end a tar that is cut off between two files would pass.
         file.seek(max(shard.num_bytes - BLOCK, 0))
         if any(file.read(BLOCK)):
             raise EOFError("the mark at its end is missing")
 
 
-def _content(member: Member) -> bytes:
+def _content(tar: BinaryIO, member: Member) -> bytes:
     """Of a file that may hold a label; nothing of others."""
     if not member.name.lower().endswith((".cls", ".json")) or member.num_bytes > _MAX_LABEL_BYTES:
         return b""
-    with member.open() as content:
-        return content.read()
+    tar.seek(member.offset)  # tarfile seeks before it reads on; its own way to a file's content is slower
+    return tar.read(member.num_bytes)
 
 
 def _label(files: list[_File]) -> str | None:
@@ -122,12 +123,16 @@ class TarReader:
     """Reads by position: forked processes and threads that share the handle do not get in each other's way."""
 
     def __init__(self, shard: Shard) -> None:
-        self._handle = os.open(shard.path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._handle)
-        shard.check(os.fstat(self._handle))
+        shard.check()
+        if is_remote(shard.path):
+            self._read: Callable[[int, int], bytes] = partial(read_range, shard.path)
+        else:
+            handle = os.open(shard.path, os.O_RDONLY)
+            weakref.finalize(self, os.close, handle)
+            self._read = lambda start, num_bytes: os.pread(handle, num_bytes, start)
 
     def read(self, place: int, num_bytes: int) -> bytes:
-        content = os.pread(self._handle, num_bytes, place * BLOCK)
+        content = self._read(place * BLOCK, num_bytes) if num_bytes else b""
         if len(content) != num_bytes:
             raise ValueError("the shard ends in the middle of this image")
         return content
