@@ -19,6 +19,9 @@ def search(
         "-f",
         help="Search here instead: what ccl encode wrote, so that images are read once.",
     ),
+    by: str = typer.Option(
+        "auto", "--by", help="With --features: exact, index (approximate), or auto: index from 100,000 rows on."
+    ),
     version: int | None = VERSION,
 ) -> None:
     """Find the images that are most like the query, and write a sheet of them to look at.
@@ -30,12 +33,17 @@ def search(
     from ccl.cli.image_input import gathered, read, report_left_out
     from ccl.continual_encoder.contact_sheet import check_sheet_size, check_sheet_target, write_sheet
     from ccl.continual_encoder.frozen_encoder import frozen
-    from ccl.continual_encoder.searching import Collection, find, stored_collection
+    from ccl.continual_encoder.search_index import require_index
+    from ccl.continual_encoder.searching import Collection, chosen_search, find, stored_collection
     from ccl.errors import UserError
     from ccl.runs.display import note
 
     if bool(images) == (features is not None):
         raise UserError("name where to search: either IMAGES or --features FILE.npz")
+    if by not in ("auto", "exact", "index") or (by == "index" and features is None):
+        raise UserError(f"--by {by}: it is auto, exact or index, and an index needs --features")
+    if by == "index":
+        require_index()
     check_sheet_target(out)
     console, encoder = Console(), frozen(state, version)
     with gathered([query], console) as asked:
@@ -43,7 +51,11 @@ def search(
         check_sheet_size(len(asked.source), k)
         queries = Collection(read(encoder, asked.source, console), asked.names, asked.source.encoded)
         if features is not None:
-            answers = find(queries, stored_collection(features, encoder), k)
+            stored = stored_collection(features, encoder)
+            how, line = chosen_search(by, features, stored)
+            if line:
+                note(console, line)
+            answers = find(queries, stored, k, how)
         else:
             with gathered(images, console) as found:
                 report_left_out(found.skipped, console)
