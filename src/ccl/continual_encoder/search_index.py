@@ -80,7 +80,7 @@ class SearchIndex:
 
 
 def open_index(path: Path, rows: Tensor, about: Mapping[str, Any], exact: Nearest) -> tuple[SearchIndex, bool]:
-    """The index that is kept at a path, if it is of these rows, else a new one, which is then kept; and if it is new."""
+    """The index kept at a path, if it is of these rows, else a new one, which is then kept; and whether it is new."""
     require_index()
     if (kept := _read(path, rows, about)) is not None:
         return kept, False

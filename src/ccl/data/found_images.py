@@ -26,7 +26,8 @@ def find_images(
     notes: list[str] = []
     for is_sharded, some in groupby(items, key=lambda item: item.startswith(PREFIX)):
         if is_sharded:
-            sharded = open_shards([path for item in some for path in shard_paths(item.removeprefix(PREFIX))], progress)
+            paths = [path for item in some for path in shard_paths(item.removeprefix(PREFIX))]
+            sharded = open_shards(paths, progress, with_labels=False)
             parts.append((sharded.source, SourceNames(sharded.source, range(len(sharded.source)))))
             notes += sharded.notes
         else:

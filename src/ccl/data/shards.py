@@ -36,6 +36,7 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _MOST_SHARDS = 1_000_000
 _OPEN_SHARDS = 64  # of a process
+_FEW_CLASSES = 1 << 15  # whose numbers take two bytes
 
 
 class ShardSource(ImageSource):
@@ -119,17 +120,17 @@ class ShardedImages:
     """All images of some shards, in the order of the shards and of each."""
 
     source: ShardSource
-    labels: NDArray[np.int32]  # (N,) in class_names; -1 for an image without a label
+    labels: NDArray[np.signedinteger]  # (N,) in class_names; -1 where there is none; (0,) if they are not wanted
     class_names: tuple[str, ...]  # in the order in which they came
     notes: tuple[str, ...]  # what was skipped, one line each
 
 
-def open_shards(paths: Sequence[str], progress: Progress | None = None) -> ShardedImages:
+def open_shards(paths: Sequence[str], progress: Progress | None = None, *, with_labels: bool = True) -> ShardedImages:
     """The images of these shards; every shard that has no index yet is read once. `progress` counts bytes."""
     shards = [Shard.found(path) for path in paths]
     _refuse_twice(shards)
     # Arrays that grow in place: joining NumPy arrays would have all of them in memory twice.
-    places, sizes, labels, hashes = array("I"), array("I"), array("i"), array("Q")
+    places, sizes, labels, hashes = array("I"), array("I"), array("h"), array("Q")
     counts: list[int] = []
     classes: dict[str, int] = {}
     notes: list[str] = []
@@ -139,7 +140,11 @@ def open_shards(paths: Sequence[str], progress: Progress | None = None) -> Shard
         counts.append(len(index.places))
         places.frombytes(index.places.tobytes())
         sizes.frombytes(index.sizes.tobytes())
-        labels.frombytes(_renumbered(index, classes).tobytes())
+        if with_labels:
+            some = _renumbered(index, classes)
+            if len(classes) > _FEW_CLASSES and labels.typecode == "h":
+                labels = array("i", labels)
+            labels.frombytes(some.astype(labels.typecode).tobytes())
         hashes.frombytes(index.key_hashes.tobytes())
         notes += [f"{shard.path}: {line}" for line in index.notes]
         done += shard.num_bytes
@@ -151,7 +156,7 @@ def open_shards(paths: Sequence[str], progress: Progress | None = None) -> Shard
     source = ShardSource(shards, numbers, np.frombuffer(places, np.uint32), np.frombuffer(sizes, np.uint32))
     if not len(source):
         raise UserError(f"the {len(shards)} shards hold no images, the first is {shards[0].path!r}")
-    return ShardedImages(source, np.frombuffer(labels, np.int32), tuple(classes), tuple(notes))
+    return ShardedImages(source, np.frombuffer(labels, labels.typecode), tuple(classes), tuple(notes))
 
 
 def _renumbered(index: ShardIndex, classes: dict[str, int]) -> NDArray[np.int32]:
