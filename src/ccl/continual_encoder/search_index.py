@@ -28,6 +28,7 @@ WANTED_RECALL = 0.95
 _LINKS, _BUILD_BREADTH = 16, 200  # HNSW's M and ef_construction
 _BREADTHS = (50, 100, 200, 400, 800)  # ef, the first that reaches the wanted recall
 _NUM_SAMPLED, _SAMPLED_K = 200, 10
+_AT_ONCE = 16384  # rows that are put into the graph
 
 Nearest = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]  # as `searching.nearest`
 
@@ -42,7 +43,7 @@ class IndexAbout:
     rows: str  # a hash of the features
     graph: str  # and of the graph's file
     breadth: int
-    recall: float  # of the ten nearest, against exact search, averaged over some of the rows
+    recall: float  # of the ten nearest, against exact search, for rows that were not in the graph yet
 
 
 def is_available() -> bool:
@@ -85,8 +86,10 @@ def open_index(path: Path, rows: Tensor, about: Mapping[str, Any], exact: Neares
     if (kept := _read(path, rows, about)) is not None:
         return kept, False
     check_target(path, (path.suffix,), "an index")  # before minutes of work
-    graph = _built(rows)
-    breadth, recall = _measured(graph, rows, exact)
+    drawn = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[: min(_NUM_SAMPLED, len(rows) // 2)]
+    graph = _built(rows, set(drawn.tolist()))
+    breadth, recall = _measured(graph, rows, drawn, exact)
+    _add(graph, rows, drawn)
     with replacing(path) as unfinished:
         graph.save_index(str(unfinished))
         digest = _file_hash(unfinished)
@@ -95,27 +98,36 @@ def open_index(path: Path, rows: Tensor, about: Mapping[str, Any], exact: Neares
     return SearchIndex(graph, stamp), True
 
 
-def _built(rows: Tensor) -> Any:
+def _built(rows: Tensor, left_out: set[int]) -> Any:
+    """A graph of all rows but some: queries that are in it themselves are found too easily to measure with."""
     import hnswlib
 
     graph = hnswlib.Index(space="cosine", dim=rows.shape[1])
     graph.init_index(max_elements=len(rows), ef_construction=_BUILD_BREADTH, M=_LINKS, random_seed=0)
-    for start in range(0, len(rows), EXACT_BELOW):
-        part = rows[start : start + EXACT_BELOW].float().numpy()
-        graph.add_items(part, np.arange(start, start + len(part)), num_threads=torch.get_num_threads())
+    for start in range(0, len(rows), _AT_ONCE):
+        numbers = [number for number in range(start, min(start + _AT_ONCE, len(rows))) if number not in left_out]
+        _add(graph, rows, torch.tensor(numbers, dtype=torch.int64))
     return graph
 
 
-def _measured(graph: Any, rows: Tensor, exact: Nearest) -> tuple[int, float]:
+def _add(graph: Any, rows: Tensor, numbers: Tensor) -> None:
+    if len(numbers):
+        graph.add_items(rows[numbers].float().numpy(), numbers.numpy(), num_threads=torch.get_num_threads())
+
+
+def _measured(graph: Any, rows: Tensor, drawn: Tensor, exact: Nearest) -> tuple[int, float]:
     """The smallest breadth that finds as many of the nearest as wanted, or the largest, and what it finds."""
-    draws = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_NUM_SAMPLED]
-    sampled, k = rows[draws], min(_SAMPLED_K, len(rows))
-    true = exact(sampled, rows, k)[1].numpy()  # (Q, k)
+    if not len(drawn):
+        return _BREADTHS[-1], 1.0
+    queries, left_out = rows[drawn], set(drawn.tolist())
+    k = min(_SAMPLED_K, len(rows) - len(drawn))
+    nearest = exact(queries, rows, k + len(drawn))[1].tolist()  # so many that k remain without those left out
+    true = [set([place for place in places if place not in left_out][:k]) for places in nearest]
     breadth, recall = 0, 0.0
     for breadth in _BREADTHS:
         graph.set_ef(max(breadth, k))
-        found, _ = graph.knn_query(sampled.float().numpy(), k=k, num_threads=1)
-        recall = float(np.mean([len(set(a) & set(b)) / k for a, b in zip(found.tolist(), true.tolist(), strict=True)]))
+        found = graph.knn_query(queries.float().numpy(), k=k, num_threads=1)[0].tolist()
+        recall = float(np.mean([len(wanted.intersection(some)) / k for some, wanted in zip(found, true, strict=True)]))
         if recall >= WANTED_RECALL:
             break
     return breadth, recall

@@ -53,7 +53,7 @@ def test_ranks_share_the_images_out(tmp_path: Path) -> None:
     labelled_tars(tmp_path)
     assignments = (*assignments_for(tmp_path), "strategy=finetuning", "encoder.batch_norm_groups=2")
     alone = images_met(*assignments)
-    first, second = in_ranks(2, images_met, *assignments, folder=tmp_path / "ranks")
+    first, second = in_ranks(2, images_met, *assignments, folder=tmp_path)
     assert {moment: sorted(first[moment] + second[moment]) for moment in alone} == {
         moment: sorted(ids) for moment, ids in alone.items()
     }
