@@ -1,8 +1,9 @@
 """The exceptions that end a command in an orderly way: the user's mistake, and a signal."""
 
 import difflib
+import importlib
 import signal
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class UserError(ValueError):
@@ -50,3 +51,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; there are {', '.join(options[:12])}{', …' if len(options) > 12 else ''}"
+
+
+def require(packages: Collection[str], extra: str, what: str) -> None:
+    """Refuse what needs packages that are not there."""
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except Exception as error:  # a broken installation raises anything
+            raise UserError(f"{what} needs {package}, which can't be imported; {how_to_install(extra)}") from error

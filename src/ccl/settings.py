@@ -4,6 +4,7 @@ Settings stop at the edge: builders read them and pass plain keyword arguments; 
 """
 
 import copy
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
@@ -412,7 +413,10 @@ class Settings(Section):
     @field_validator("dataset", "trackers", "retention", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        names = re.split(r",(?![^{]*\})", value)  # not within the braces of a pattern
+        return [name.strip() for name in names if name.strip()]
 
     @field_validator("strategy")
     @classmethod

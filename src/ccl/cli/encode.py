@@ -1,10 +1,14 @@
 """`ccl encode`: features of images."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from ccl.cli.options import ENCODER, IMAGES, MAX_BAD, VERSION
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def encode(
@@ -13,10 +17,16 @@ def encode(
     out: Path = typer.Option(..., "--out", "-o", help="The file to write: .npz, .csv or .parquet."),
     max_bad: float = MAX_BAD,
     version: int | None = VERSION,
+    shard: str | None = typer.Option(
+        None, "--shard", metavar="I/N", help="Into the folder OUT: the I-th of N shares of the parts."
+    ),
+    part_images: int = typer.Option(10_000, "--part-images", min=1, help="With --shard: images in a part."),
 ) -> None:
     """Write the features of images, one row each, with their paths and the version that read them.
 
-    What is not a usable image is left out and listed in OUT.bad_images.csv.
+    What is not a usable image is left out and listed in OUT.bad_images.csv. With --shard, OUT is a folder of parts,
+    written one by one and skipped where they are there: several processes can fill it (1/1: one does it all), and the
+    same command again does what is missing.
 
     Example: ccl encode my-encoder photos/ -o features.npz
     """
@@ -28,8 +38,12 @@ def encode(
     from ccl.errors import counted
     from ccl.runs.display import note
 
+    console = Console()
+    if shard is not None:
+        _encode_parts(state, images, out, version, shard, part_images, console)
+        return
     check_features_target(out)
-    console, encoder = Console(), frozen(state, version)
+    encoder = frozen(state, version)
     with gathered(images, console, out, max_bad) as found:
         rows = read(encoder, found.source, console)
         write_features(out, rows, found.names, encoder.version, encoder.description)
@@ -38,3 +52,26 @@ def encode(
         console,
         f"{counted(len(rows), 'image')}, {rows.shape[1]} features each, read by version {encoder.version}: {out}",
     )
+
+
+def _encode_parts(
+    state: Path, images: list[str], out: Path, version: int | None, shard: str, part_images: int, console: "Console"
+) -> None:
+    from ccl.cli.image_input import bar, named
+    from ccl.continual_encoder import feature_parts
+    from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.runs.display import note
+
+    share = feature_parts.parse_share(shard)
+    feature_parts.check_parts_target(out)
+    encoder = frozen(state, version)
+    with named(images, console) as (source, names):
+        manifest = feature_parts.Manifest.of(encoder, source, part_images)
+        feature_parts.begin(out, manifest)
+        with bar(console, "writing parts") as progress:
+            written = list(feature_parts.write_parts(out, manifest, encoder, source, names, share, progress))
+    num_rows, num_bad = sum(part.num_rows for part in written), sum(part.num_bad for part in written)
+    left_out = f", {num_bad:,} left out as not usable (part-….bad_images.csv)" if num_bad else ""
+    note(console, f"{len(written)} parts with {num_rows:,} images written by version {encoder.version}{left_out}")
+    num_done = manifest.num_parts - len(feature_parts.missing_parts(out, manifest))
+    note(console, f"{num_done} of {manifest.num_parts} parts are done: {out}")

@@ -11,6 +11,7 @@ from torch import Tensor
 from ccl.continual_encoder import FrozenEncoder
 from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
 from ccl.data import BadImage, Gathered, ImageSource, gather, write_bad_images
+from ccl.data.found_images import find_images
 from ccl.data.ingest import MAX_BAD
 from ccl.errors import UserError
 from ccl.runs.display import make_progress, note
@@ -41,6 +42,17 @@ def gathered(inputs: Sequence[str], console: Console, out: Path, max_bad: float 
         if not len(found.source):
             raise UserError(f"no usable images in {', '.join(inputs)}")
         yield found
+
+
+@contextmanager
+def named(inputs: Sequence[str], console: Console) -> Iterator[tuple[ImageSource, Sequence[str]]]:
+    """The images that the inputs name, not yet looked into, and their names, for as long as the context lasts."""
+    with tempfile.TemporaryDirectory(prefix="ccl-") as scratch:
+        with bar(console, "looking for images") as progress:
+            source, names, notes = find_images(inputs, Path(scratch), progress)
+        for line in notes:
+            note(console, line)
+        yield source, names
 
 
 def read(frozen: FrozenEncoder, source: ImageSource, console: Console) -> Tensor:

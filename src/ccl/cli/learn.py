@@ -9,7 +9,9 @@ from ccl.cli.options import MAX_BAD, SET
 
 
 def learn(
-    images: list[str] = typer.Argument(metavar="IMAGES…", help="Folders, files, globs, archives, lists of paths."),
+    images: list[str] = typer.Argument(
+        metavar="IMAGES…", help="Folders, files, globs, archives, lists of paths, shards:PATTERN."
+    ),
     into: Path = typer.Option(..., "--into", help="The encoder folder; the first call makes it."),
     start: str | None = typer.Option(
         None,

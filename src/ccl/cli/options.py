@@ -39,7 +39,7 @@ DETACH: Any = typer.Option(
 DATA_ROOT: Any = typer.Option(None, "--data-root", help="Where data lies; else CCL_DATA, else ./data.")
 DOWNLOAD: Any = typer.Option(False, "--download", help="Fetch CIFAR from its official address if it is absent.")
 ENCODER: Any = typer.Argument(metavar="ENCODER", help="The encoder folder, made by ccl learn.")
-IMAGES: Any = typer.Argument(metavar="IMAGES…", help="Images, folders of them, or archives.")
+IMAGES: Any = typer.Argument(metavar="IMAGES…", help="Images, folders of them, archives, or shards:PATTERN.")
 MAX_BAD: Any = typer.Option(
     5.0, "--max-bad", min=0.0, max=100.0, metavar="PERCENT", help="Refuse if more of the files are not usable images."
 )

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from ccl.atomic_files import replacing
 from ccl.catalogue import CLASS_PATH, foreign_kind
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.output_checks import check_target, require
+from ccl.continual_encoder.output_checks import check_target
 from ccl.data import ImageSource, chain, load_dataset
 from ccl.encoders import make_backbone
 from ccl.encoders.feature_extraction import evaluating
 from ccl.encoders.weights import ABOUT
-from ccl.errors import UserError, how_to_install
+from ccl.errors import UserError, how_to_install, require
 from ccl.settings import EncoderSettings
 
 MOST_IMAGES = 32  # that a file is compared on

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.atomic_files import replacing
-from ccl.continual_encoder.output_checks import check_target, require
-from ccl.errors import UserError
+from ccl.continual_encoder.output_checks import check_target
+from ccl.errors import UserError, require
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ _WRITERS: dict[str, Callable[[Path, NDArray[np.float32], Sequence[str], int, str
     ".csv": _write_csv,
     ".parquet": _write_parquet,
 }
+FEATURE_SUFFIXES = tuple(_WRITERS)
 
 
 def read_features(path: str | Path) -> FeatureFile:

@@ -1,6 +1,5 @@
-"""Files that can't be written, and packages that are missing, refused before the work rather than after it."""
+"""Files that can't be written, refused before the work rather than after it."""
 
-import importlib
 import math
 import os
 import tempfile
@@ -9,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ccl.data import TooManyBadError, write_bad_images
-from ccl.errors import UserError, how_to_install
+from ccl.errors import UserError
 
 
 def check_target(path: Path, suffixes: Collection[str], what: str) -> None:
@@ -41,12 +40,3 @@ def listing_bad_images(table: Path) -> Iterator[None]:
         write_bad_images(table, error.bad)
         allowed = math.ceil(error.share)
         raise UserError(f"{error}; all are listed in {table}; --max-bad {allowed} leaves them out") from error
-
-
-def require(packages: Collection[str], extra: str, what: str) -> None:
-    """Refuse what needs packages that are not there."""
-    for package in packages:
-        try:
-            importlib.import_module(package)
-        except Exception as error:  # a broken installation raises anything
-            raise UserError(f"{what} needs {package}, which can't be imported; {how_to_install(extra)}") from error

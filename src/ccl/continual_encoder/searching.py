@@ -1,8 +1,9 @@
-"""Which images are nearest to a query: cosine similarity of features, all compared with all in pieces."""
+"""Which images are nearest to a query: cosine similarity of features, all compared with all, or by an index."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,9 @@ from torch import Tensor
 
 from ccl.continual_encoder.contact_sheet import Answer, SheetImage
 from ccl.continual_encoder.feature_files import read_features
+from ccl.continual_encoder.feature_parts import read_parts
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
+from ccl.continual_encoder.search_index import EXACT_BELOW, Nearest, is_available, open_index
 
 _QUERIES, _ROWS = 256, 16384  # compared at one time: 16 MB of similarities
 _RANKED = 2000  # rows whose pairs, two million, a similarity is ranked among
@@ -54,13 +57,14 @@ class Collection:
     rows: Tensor  # (N, F)
     names: Sequence[str]
     content: Callable[[int], bytes | None]  # of the image at a position; None where it is gone
+    about: Mapping[str, Any] = field(default_factory=dict)  # of the encoder, where the features were read from a file
 
     def shown(self, position: int) -> SheetImage:
         return SheetImage(self.names[position], self.content(position))
 
 
 def stored_collection(path: str | Path, frozen: FrozenEncoder) -> Collection:
-    """What a file of features holds, if this encoder made it; the images are looked for at their paths.
+    """What a file or folder of features holds, if this encoder made it; the images are looked for at their paths.
 
     >>> encoder, photos = ccl.frozen("my-encoder"), ccl.load_dataset("symbols", images_per_class=1).train
     >>> names = [f"{number}.png" for number in range(len(photos))]
@@ -68,9 +72,26 @@ def stored_collection(path: str | Path, frozen: FrozenEncoder) -> Collection:
     >>> len(ccl.stored_collection("photos.npz", encoder).names)
     10
     """
-    stored = read_features(path)
+    path = Path(path)
+    stored = read_parts(path) if path.is_dir() else read_features(path)
     frozen.refuse_other(stored.about, str(path), "make it again with ccl encode, or choose its --version")
-    return Collection(stored.rows, stored.names, lambda position: _content(stored.names[position]))
+    return Collection(stored.rows, stored.names, lambda position: _content(stored.names[position]), stored.about)
+
+
+def chosen_search(by: str, path: Path, images: Collection) -> tuple[Nearest, str]:
+    """How a file or folder of features is searched, and a line about it; by: auto, exact or index.
+
+    auto: all rows are compared below 100,000 of them, else an index is used where hnswlib is there.
+    """
+    num_rows = len(images.rows)
+    if by == "exact" or (by == "auto" and num_rows < EXACT_BELOW):
+        return nearest, ""
+    if by == "auto" and not is_available():
+        return nearest, f"all {num_rows:,} rows are compared; pip install 'ccl[index]' for a faster search"
+    place = path / "index.hnsw" if path.is_dir() else path.with_name(f"{path.name}.hnsw")
+    index, is_new = open_index(place, images.rows, images.about, nearest)
+    made = "made and kept" if is_new else "kept"
+    return index.nearest, f"by an index, {made} in {place}: it finds {index.about.recall:.1%} of the ten nearest"
 
 
 def _content(name: str) -> bytes | None:
@@ -80,7 +101,7 @@ def _content(name: str) -> bytes | None:
         return None
 
 
-def find(queries: Collection, images: Collection, k: int) -> list[Answer]:
+def find(queries: Collection, images: Collection, k: int, search: Nearest = nearest) -> list[Answer]:
     """The k images most like each query, best first, with what a sheet needs to show them.
 
     >>> rows = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
@@ -90,7 +111,7 @@ def find(queries: Collection, images: Collection, k: int) -> list[Answer]:
     >>> [(image.name, round(similarity, 3)) for image, similarity in answer.hits]
     [('a.jpg', 1.0), ('b.jpg', 0.8)]
     """
-    similarities, positions = nearest(queries.rows, images.rows, k)
+    similarities, positions = search(queries.rows, images.rows, k)
     ranks = pair_ranks(similarities, images.rows)
     answers = []
     for number, (values, places) in enumerate(zip(similarities.tolist(), positions.tolist(), strict=True)):

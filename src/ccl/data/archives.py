@@ -36,7 +36,7 @@ _MAX_HEADER = 1 << 24  # bytes; tarfile reads a header at once, however long it 
 _CHUNK = 1 << 20
 _MANIFEST = "unpacked.json"
 _BY_HAND = "unpack it by hand and give the folder"
-_COMPRESSIONS: dict[bytes, Callable[[BinaryIO], object]] = {
+COMPRESSIONS: dict[bytes, Callable[[BinaryIO], object]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\0": lzma.open,
@@ -69,6 +69,7 @@ class Member(NamedTuple):
     name: str
     num_bytes: int
     is_plain: bool  # a file, with all its bytes in the archive
+    offset: int  # where it begins: in a tar that is not compressed, the first of its bytes
     open: Callable[[], IO[bytes]]
 
 
@@ -191,7 +192,10 @@ def _check_room(archive: Path, folder: Path, num_bytes: int) -> None:
 
 
 def _limit(file: BinaryIO) -> int:
-    return max(RATIO_FROM, MAX_RATIO * os.fstat(file.fileno()).st_size)
+    position = file.tell()
+    num_bytes = file.seek(0, os.SEEK_END)
+    file.seek(position)
+    return max(RATIO_FROM, MAX_RATIO * num_bytes)
 
 
 def _bomb(archive: str, limit: int) -> UserError:
@@ -221,7 +225,7 @@ def _zip_members(path: Path, file: BinaryIO, goal: Path) -> Iterator[Member]:
             if not entry.is_dir():
                 kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where the writer has no such kinds
                 is_plain = kind in (0, stat.S_IFREG)
-                yield Member(entry.filename, entry.file_size, is_plain, partial(opened, entry))
+                yield Member(entry.filename, entry.file_size, is_plain, entry.header_offset, partial(opened, entry))
 
 
 def tar_members(path: Path, file: BinaryIO) -> Iterator[Member]:
@@ -231,14 +235,14 @@ def tar_members(path: Path, file: BinaryIO) -> Iterator[Member]:
     """
     start = file.read(6)
     file.seek(0)
-    decompress = next((opener for magic, opener in _COMPRESSIONS.items() if start.startswith(magic)), None)
+    decompress = next((opener for magic, opener in COMPRESSIONS.items() if start.startswith(magic)), None)
     stream = _Bounded(file if decompress is None else cast(BinaryIO, decompress(file)), str(path), _limit(file))
     with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as archive:
         while (entry := archive.next()) is not None:
             if not entry.isdir():
                 is_plain = entry.isreg() and not entry.issparse()
                 name = entry.name.removeprefix("./")
-                yield Member(name, entry.size, is_plain, partial(_content, archive, entry))
+                yield Member(name, entry.size, is_plain, entry.offset_data, partial(_content, archive, entry))
             archive.members.clear()  # type: ignore[attr-defined]  # it would keep them all
         # tarfile takes a damaged header for the end.
         stream.seek(archive.offset)

@@ -1,7 +1,6 @@
 """What a dataset is, and what is done to one before a run: classes chosen, images brought to one size, sets joined."""
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ccl.atomic_files import write_csv
-from ccl.data.sources import ArraySource, FileSource, ImageSource, chain
+from ccl.data.sources import ImageSource, chain
 from ccl.errors import UserError, did_you_mean
 
 Progress = Callable[[int, int], None]  # (done, total), in bytes or images; total is 0 where it is not known
@@ -165,7 +164,7 @@ def taken_fingerprint(
     parts: list[bytes | memoryview] = [repr((dataset.class_names, resize)).encode()]
     for source, labels in ((dataset.train, dataset.train_labels), (dataset.test, dataset.test_labels)):
         parts.append(b"" if labels is None else labels.numpy().tobytes())
-        parts.extend([] if source is None else _content(source))
+        parts.extend([] if source is None else source.content_parts())
     parts.extend(f"without {bad.path.parent.name}/{bad.path.name}".encode(errors="surrogateescape") for bad in skipped)
     if classes is None:
         return _digest(parts)
@@ -175,20 +174,6 @@ def taken_fingerprint(
         title = Path(classes).stem if isinstance(classes, str | Path) else "list"
     class_list = _digest(name.encode() for name in dataset.class_names)[:8]
     return f"{_digest(parts)}-{re.sub('[^A-Za-z0-9_]+', '_', title)}-{class_list}"
-
-
-def _content(source: ImageSource) -> Iterable[bytes | memoryview]:
-    if isinstance(source, ArraySource):
-        yield repr(tuple(source.images.shape)).encode()
-        yield source.images.contiguous().numpy().data.cast("B")
-    elif isinstance(source, FileSource):
-        for name in source.names:
-            parent, file = os.path.split(name)
-            size = os.stat(name).st_size
-            yield f"{os.path.basename(parent)}/{file} {size}".encode(errors="surrogateescape")
-    else:
-        for position in range(len(source)):
-            yield source.encoded(position)
 
 
 def _digest(parts: Iterable[bytes | memoryview]) -> str:

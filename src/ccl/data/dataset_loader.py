@@ -10,7 +10,16 @@ from ccl.data.ingest import ingest
 from ccl.errors import UserError, did_you_mean
 
 EMBEDDED_DOMAINS = ("digits", "capitals", "greek", "symbols", "textures")
-DATASET_NAMES = (*EMBEDDED_DOMAINS, "embedded", "cifar10", "cifar100", "folder", "imagenet-sub", "imagenet-full")
+DATASET_NAMES = (
+    *EMBEDDED_DOMAINS,
+    "embedded",
+    "cifar10",
+    "cifar100",
+    "folder",
+    "shards",
+    "imagenet-sub",
+    "imagenet-full",
+)
 _IMAGENET_SUB_CLASSES = 100  # Paper: ImageNet-Sub has 100 classes; the authors' code takes the first, sorted by wnid
 
 
@@ -25,7 +34,7 @@ def load_dataset(
     download: bool = False,
     progress: Progress | None = None,
 ) -> Dataset:
-    """A dataset of `DATASET_NAMES` (or "folder:sub/path") below the data root, narrowed and resized as asked.
+    """A dataset of `DATASET_NAMES` (or "folder:sub/path", "shards:pattern") below the data root, narrowed and resized.
 
     Files that can't be decoded are left out and listed in `skipped`. `seed` matters to embedded sets only, which are
     drawn from it. `progress` is called with bytes of downloads and with images that are decoded.
@@ -90,4 +99,8 @@ def _opened(name: str, root: Path, resize: int | None, seed: int, download: bool
         return replace(scan(root / "imagenet"), name=name)
     if name == "folder" or name.startswith("folder:"):
         return scan(root / name.partition(":")[2])
+    if name == "shards" or name.startswith("shards:"):
+        from ccl.data.shard_dataset import read_shards
+
+        return read_shards(name.partition(":")[2], root, progress)
     raise UserError(f"there is no dataset {name!r}{did_you_mean(name, DATASET_NAMES)}")

@@ -103,8 +103,7 @@ class DecodeCache:
 
 def keys_of(names: Sequence[str]) -> list[bytes | None]:
     """What stands for each file as it is now; None where it is absent, or so young that a change could pass unseen."""
-    decoder = repr((PIL.__version__, decoding.ALLOWED_FORMATS, decoding.MAX_PIXELS, decoding.MAX_BYTES)).encode()
-    here, settled = os.getcwd(), time.time_ns() - _SETTLED_NS
+    here = os.getcwd()
     keys: list[bytes | None] = []
     for name in names:
         path = os.path.join(here, name)  # leaves absolute names alone
@@ -113,7 +112,18 @@ def keys_of(names: Sequence[str]) -> list[bytes | None]:
         except OSError:
             keys.append(None)
             continue
-        whole = b"%b\0%d %d %b" % (os.fsencode(path), about.st_size, about.st_mtime_ns, decoder)
-        is_settled = about.st_mtime_ns <= settled
-        keys.append(hashlib.blake2b(whole, digest_size=16).digest() if is_settled else None)
+        is_remembered = is_settled(about.st_mtime_ns)
+        keys.append(key_of(path, about.st_size, about.st_mtime_ns) if is_remembered else None)
     return keys
+
+
+def is_settled(changed_ns: int) -> bool:
+    """Whether a change to a file that was last changed at this time would be seen in its time of change."""
+    return changed_ns <= time.time_ns() - _SETTLED_NS
+
+
+def key_of(path: str, num_bytes: int, changed_ns: int, part: bytes = b"") -> bytes:
+    """What stands for an image under this decoder: a file's path, size and time of change, and which part of it."""
+    decoder = repr((PIL.__version__, decoding.ALLOWED_FORMATS, decoding.MAX_PIXELS, decoding.MAX_BYTES)).encode()
+    whole = b"%b\0%d %d %b%b" % (os.fsencode(path), num_bytes, changed_ns, decoder, part)
+    return hashlib.blake2b(whole, digest_size=16).digest()

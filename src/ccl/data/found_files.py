@@ -15,7 +15,10 @@ from ccl.data.folders import entries, is_dir, is_image
 from ccl.errors import UserError
 
 _MAX_LINE = 1 << 16  # bytes; longer than any path
-_KNOWN = f"images end in {', '.join(sorted(SUFFIXES))}; archives in {', '.join(ARCHIVE_SUFFIXES)}"
+_KNOWN = (
+    f"images end in {', '.join(sorted(SUFFIXES))}; archives in {', '.join(ARCHIVE_SUFFIXES)}; "
+    "shards are given as shards:PATTERN"
+)
 
 
 class FoundFiles:
@@ -97,11 +100,11 @@ class FoundFiles:
 
     def _take_matches(self, pattern: str, places: Sequence[str]) -> None:
         """Other than files that are named, matches may be anything: what is not an image is skipped."""
-        matches = next(filter(None, map(_matches, places)), None)
-        if matches is None:
+        found = next(filter(None, map(matches, places)), None)
+        if found is None:
             raise UserError(f"nothing matches {pattern!r}; it was looked for in {self._here!r}")
         folder = None
-        for path in matches:
+        for path in found:
             if folder is not None and path.startswith(os.path.join(folder, "")):
                 continue  # it came with the folder
             if os.path.isdir(path):
@@ -149,7 +152,7 @@ def _identity(folder: str) -> tuple[int, int]:
     return about.st_dev, about.st_ino
 
 
-def _matches(pattern: str) -> list[str]:
+def matches(pattern: str) -> list[str]:
     """What fits a pattern of *, ?, […] and ** (folders at any depth), sorted; hidden things fit only by name.
 
     Differs from `glob`, which follows each link in a loop forty times, and two links two to the power of forty.

@@ -1,8 +1,8 @@
 """What a pass over images found, and of it what is not known yet, each image once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, overload
 
 import torch
 from torch import Tensor
@@ -13,12 +13,31 @@ from ccl.data.sources import ImageSource
 IsKnown = Callable[[bytes], bool]  # of a digest
 
 
+class SourceNames(Sequence[str]):
+    """The names of some images of a source, made when asked for: a million strings are a hundred megabytes."""
+
+    def __init__(self, source: ImageSource, positions: Sequence[int]) -> None:
+        self._source, self._positions = source, positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> "SourceNames": ...
+    def __getitem__(self, place: int | slice) -> "str | SourceNames":
+        if isinstance(place, slice):
+            return SourceNames(self._source, self._positions[place])
+        return self._source.name(self._positions[place])
+
+
 @dataclass(frozen=True)
 class Gathered:
     """Images that can all be decoded, in a fixed order."""
 
     source: ImageSource
-    names: tuple[str, ...]  # for people: a path, "archive.zip::inner/path.png" or "image 17"
+    names: Sequence[str]  # for people: a path, "archive.zip::inner/path.png" or "image 17"
     digests: tuple[bytes, ...]  # 16 bytes each: of a file's bytes, or of an array's shape and pixels; b"" if not asked
     shorter_sides: Tensor  # (N,) in pixels, of the images as they came; 0 for a file that was not opened
     positions: Tensor  # (N,) in the source that was read

@@ -1,8 +1,8 @@
 """Images read once, from wherever they are: a file is opened one time for its digest, its size, its check, its pixels.
 
-`gather` takes folders, globs, archives, lists of paths and files; `gather_arrays` takes what Python holds. Both return
-`Gathered`: the sound images in a fixed order, with names, digests and sizes. `ingest` is the pass itself, over any
-source; `load_dataset` uses it too. What a pass can be given:
+`gather` takes folders, globs, archives, shards, lists of paths and files; `gather_arrays` takes what Python holds. Both
+return `Gathered`: the sound images in a fixed order, with names, digests and sizes. `ingest` is the pass itself, over
+any source; `load_dataset` uses it too. What a pass can be given:
 
     side       the size to learn in, where it is known: images come out as one uint8 tensor (N, 3, side, side). Else
                they come out as they are, and `squared(source, side)` decodes them once more
@@ -30,12 +30,12 @@ from torch import Tensor
 
 from ccl.data.arrays import square_arrays, square_picture
 from ccl.data.dataset import BadImage, Progress
-from ccl.data.decode_cache import DecodeCache, DecodeResult, cache_folder, keys_of
+from ccl.data.decode_cache import DecodeCache, DecodeResult, cache_folder
 from ccl.data.decoding import BadImageError, MissingDecoderError, in_full, is_heif, open_image, upright_rgb
-from ccl.data.found_files import FoundFiles
-from ccl.data.gathered_images import Gathered, IsKnown
+from ccl.data.found_images import find_images
+from ccl.data.gathered_images import Gathered, IsKnown, SourceNames
 from ccl.data.in_memory import ImageCollector, content_digest, each
-from ccl.data.sources import ArraySource, FileSource, ImageSource
+from ccl.data.sources import ArraySource, ImageSource
 from ccl.errors import UserError
 
 MAX_BAD = 5.0  # percent
@@ -67,7 +67,7 @@ def gather(
     is_known: IsKnown = _none_is_known,
     max_bad: float = MAX_BAD,
 ) -> Gathered:
-    """The images of folders (any layout), globs, archives, lists of paths and single files, input by input.
+    """The images of folders (any layout), globs, archives, shards, lists of paths and single files, input by input.
 
     Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into `scratch`, a
     folder that must last as long as the images are read. `progress` is called with bytes of archives, then with
@@ -77,21 +77,9 @@ def gather(
     >>> ccl.gather(["photo.png"], scratch=Path("scratch")).names
     ('photo.png',)
     """
-    found = FoundFiles(scratch, progress)
-    for item in [inputs] if isinstance(inputs, str | Path) else inputs:
-        found.add(os.fspath(item))
-    if not found.paths:
-        raise UserError("no images are given; name folders, images, archives or lists of paths")
-    source = FileSource(found.paths)
+    source, names, notes = find_images(inputs, scratch, progress)
     return ingest(
-        source,
-        found.names,
-        side=side,
-        digests={},
-        is_known=is_known,
-        notes=found.notes(),
-        progress=progress,
-        max_bad=max_bad,
+        source, names, side=side, digests={}, is_known=is_known, notes=notes, progress=progress, max_bad=max_bad
     )
 
 
@@ -167,7 +155,7 @@ def ingest(
     `digests` are known ones by position, the others are taken from the files' bytes; None: no digests are wanted.
     """
     if names is None:
-        names = source.names if isinstance(source, FileSource) else [f"image {at}" for at in range(len(source))]
+        names = SourceNames(source, range(len(source)))
     size, trouble = source.image_size, ""
     if size is None:
         looks, squares, trouble = _read(source, side, digests, is_known, progress)
@@ -182,7 +170,7 @@ def ingest(
     part = source if len(kept) == len(source) or squares is not None else source.subset(positions)
     return Gathered(
         source=part.with_ids(ids) if squares is None else ArraySource(squares, ids),
-        names=tuple(names[at] for at in kept),
+        names=SourceNames(source, kept) if isinstance(names, SourceNames) else tuple(names[at] for at in kept),
         digests=tuple(looks[at].digest for at in kept),
         shorter_sides=torch.tensor([looks[at].shorter_side for at in kept], dtype=torch.int64),
         positions=positions,
@@ -209,13 +197,13 @@ def _read(
     with DecodeCache(cache_folder()) as cache, ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS)) as pool:
         for start in range(0, len(source), CHUNK):
             positions = range(start, min(start + CHUNK, len(source)))
-            keys = keys_of([source.names[at] for at in positions]) if isinstance(source, FileSource) else []
+            keys = source.decode_keys(positions)
             known = cache.known(keys)
-            verdicts = [known.get(key or b"") for key in keys] or [None] * len(positions)
+            verdicts = [known.get(key or b"") for key in keys]
             # Threads help, as Pillow drops the interpreter lock while it decodes; where nothing is opened they don't.
             some = list((pool.map if is_opened or None in verdicts else map)(look, positions, verdicts))
             # Kept at once, so that a pass that is stopped resumes where it was.
-            decoded = [(key, one[:2]) for key, one in zip(keys, some, strict=False) if key and one.is_decoded]
+            decoded = [(key, one[:2]) for key, one in zip(keys, some, strict=True) if key and one.is_decoded]
             cache.keep({key: DecodeResult(*result) for key, result in decoded})
             pixels = [torch.from_numpy(one.pixels).permute(2, 0, 1) for one in some if one.pixels is not None]
             chunks += [torch.stack(pixels)] if pixels else []  # (n, 3, side, side)

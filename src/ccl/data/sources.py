@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ccl.data.decode_cache import keys_of
 from ccl.data.decoding import Reduction, decode, encode_png, errors_as_bad_image, in_full, refuse_length
 
 
@@ -47,6 +48,19 @@ class ImageSource(ABC):
     @abstractmethod
     def subset(self, positions: Tensor) -> "ImageSource":
         """The images at these positions, in this order, with their ids."""
+
+    def name(self, position: int) -> str:
+        """What an image is called for people."""
+        return f"image {position}"
+
+    def decode_keys(self, positions: Sequence[int]) -> list[bytes | None]:
+        """What the decoder's verdicts are remembered by (`decode_cache`); None for what is not remembered."""
+        return [None] * len(positions)
+
+    def content_parts(self) -> Iterator[bytes | memoryview]:
+        """What a fingerprint of the images is made of: their bytes, or, where that is quicker, names and sizes."""
+        for position in range(len(self)):
+            yield self.encoded(position)
 
     def with_ids(self, ids: Tensor) -> "ImageSource":
         """The same images with other ids (N,)."""
@@ -86,6 +100,10 @@ class ArraySource(ImageSource):
     def encoded(self, position: int) -> bytes:
         return encode_png(self.picture(position))
 
+    def content_parts(self) -> Iterator[bytes | memoryview]:
+        yield repr(tuple(self.images.shape)).encode()
+        yield self.images.contiguous().numpy().data.cast("B")
+
     def subset(self, positions: Tensor) -> ImageSource:
         # Shared, so that a whole set, its steps and their probes are in memory once.
         return ArraySource(self._stored, self.ids[positions], self._rows_at(positions))
@@ -119,6 +137,18 @@ class FileSource(ImageSource):
         with errors_as_bad_image(path), path.open("rb") as file:
             refuse_length(os.fstat(file.fileno()).st_size)
             return file.read()
+
+    def name(self, position: int) -> str:
+        return self.names[position]
+
+    def decode_keys(self, positions: Sequence[int]) -> list[bytes | None]:
+        return keys_of([self.names[position] for position in positions])
+
+    def content_parts(self) -> Iterator[bytes | memoryview]:
+        for name in self.names:
+            parent, file = os.path.split(name)
+            size = os.stat(name).st_size
+            yield f"{os.path.basename(parent)}/{file} {size}".encode(errors="surrogateescape")
 
     def subset(self, positions: Tensor) -> ImageSource:
         return FileSource([self.names[position] for position in positions.tolist()], self.ids[positions])
@@ -191,6 +221,20 @@ class JoinedSource(ImageSource):
     def encoded(self, position: int) -> bytes:
         part, local = self._locate(position)
         return part.encoded(local)
+
+    def name(self, position: int) -> str:
+        part, local = self._locate(position)
+        return part.name(local)
+
+    def decode_keys(self, positions: Sequence[int]) -> list[bytes | None]:
+        located = map(self._locate, positions)
+        return [key for part, local in located for key in part.decode_keys([local])]
+
+    def content_parts(self) -> Iterator[bytes | memoryview]:
+        for part in self.parts:
+            yield from part.content_parts()
+        if self._order is not None:
+            yield self._order.numpy().tobytes()
 
     def subset(self, positions: Tensor) -> ImageSource:
         # Of each part only what is wanted, so that a batch that is sent to a worker does not carry the whole with it.

@@ -1,0 +1,160 @@
+"""Features of many images in a folder of parts, made one by one, by one process or several; what is done is skipped.
+
+    manifest.json             which images and which encoder: equal for all who write here
+    part-000017.npz           features of images 17 · part_images … of the manifest, as `write_features` makes it
+    part-000017.bad_images.csv   what of them was left out, where there is something
+
+A part appears whole or not at all, so a part that is there is done. Memory holds one part at a time.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ccl.atomic_files import make_folder, write_file
+from ccl.continual_encoder.feature_files import FEATURE_SUFFIXES, FeatureFile, read_features, write_features
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder
+from ccl.data import ImageSource, write_bad_images
+from ccl.data.ingest import MAX_BAD, ingest
+from ccl.errors import UserError
+
+MANIFEST = "manifest.json"
+PART_IMAGES = 10_000
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the parts of a folder have in common."""
+
+    num_images: int  # that are named, also those that turn out not to be usable
+    part_images: int
+    images: str  # a fingerprint of which images, in which order
+    about: dict[str, Any]  # of the encoder, as `FrozenEncoder.description`
+
+    @property
+    def num_parts(self) -> int:
+        return -(-self.num_images // self.part_images)
+
+    @classmethod
+    def of(cls, encoder: FrozenEncoder, source: ImageSource, part_images: int = PART_IMAGES) -> "Manifest":
+        """The one for these images."""
+        state = hashlib.sha256()
+        for part in source.content_parts():
+            state.update(len(part).to_bytes(8, "little"))
+            state.update(part)
+        return cls(len(source), part_images, state.hexdigest()[:16], encoder.description)
+
+
+def parse_share(text: str) -> tuple[int, int]:
+    """ "3/16" as (2, 16): which of how many, counted from 0."""
+    first, _, last = text.partition("/")
+    if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+        raise UserError(f"--shard {text!r} is not one of 1/N … N/N, as 3/16 is the third of sixteen")
+    return int(first) - 1, int(last)
+
+
+def check_parts_target(folder: Path) -> None:
+    """Refuse, before any image is read, what is meant as a file."""
+    if folder.suffix in FEATURE_SUFFIXES or folder.is_file():
+        raise UserError(f"{folder}: with --shard features are written as parts into a folder; name one")
+
+
+def begin(folder: Path, manifest: Manifest) -> None:
+    """Claim a folder for these images and this encoder; refuses one that holds the features of others."""
+    check_parts_target(folder)
+    path = folder / MANIFEST
+    if path.exists():
+        kept = read_manifest(folder)
+        if kept != manifest:
+            what = next(name for name, value in asdict(manifest).items() if asdict(kept)[name] != value)
+            raise UserError(
+                f"{folder} holds parts of others (another {what} in {MANIFEST}); name another folder, "
+                "or give the same images, version and --part-images"
+            )
+    elif folder.is_dir() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty and has no {MANIFEST}; name another folder")
+    else:
+        make_folder(folder)
+        # Processes that begin at one time write the same.
+        write_file(path, json.dumps(asdict(manifest), indent=1))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """What the parts of a folder have in common; refuses a folder that is none of features."""
+    try:
+        manifest = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+        if not (isinstance(manifest.about, dict) and min(manifest.num_images, manifest.part_images) >= 1):
+            raise ValueError("its numbers are not positive, or its description not a JSON object")
+    except (OSError, ValueError, TypeError) as error:
+        why = " ".join(str(error).split())[:160]
+        raise UserError(f"{folder} is not a folder of features (by ccl encode --shard): {why}") from error
+    return manifest
+
+
+def part_path(folder: Path, number: int) -> Path:
+    """Where a part lies, or will."""
+    return folder / f"part-{number:06d}.npz"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of a part."""
+
+    number: int
+    num_rows: int
+    num_bad: int
+
+
+def write_parts(
+    folder: Path,
+    manifest: Manifest,
+    encoder: FrozenEncoder,
+    source: ImageSource,
+    names: Sequence[str],
+    share: tuple[int, int] = (0, 1),
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Written]:
+    """Write the parts of a share (this one of so many) that are not there yet."""
+    this, of = share
+    numbers = range(this, manifest.num_parts, of)
+    for done, number in enumerate(numbers, start=1):
+        path = part_path(folder, number)
+        if not path.exists():
+            start = number * manifest.part_images
+            positions = torch.arange(start, min(start + manifest.part_images, len(source)))
+            some_names = names[start : start + manifest.part_images]
+            # By the size of a full part: in a last one that is small, a single image could be too many.
+            most_bad = MAX_BAD * manifest.part_images / len(positions)
+            found = ingest(source.subset(positions), some_names, max_bad=most_bad)
+            rows = torch.empty(0, encoder.encoder.num_features)
+            if len(found.source):
+                rows = encoder.features(found.source)
+            if found.skipped:
+                write_bad_images(path.with_suffix(".bad_images.csv"), found.skipped)
+            write_features(path, rows, found.names, encoder.version, manifest.about)
+            yield Written(number, len(rows), len(found.skipped))
+        if progress is not None:
+            progress(done, len(numbers))
+
+
+def missing_parts(folder: Path, manifest: Manifest) -> list[int]:
+    """The parts that are not there yet."""
+    return [number for number in range(manifest.num_parts) if not part_path(folder, number).exists()]
+
+
+def read_parts(folder: Path) -> FeatureFile:
+    """All parts as one; refuses a folder that is not complete."""
+    manifest = read_manifest(folder)
+    if missing := missing_parts(folder, manifest):
+        raise UserError(
+            f"{folder}: {len(missing)} of {manifest.num_parts} parts are missing, the first is "
+            f"{part_path(folder, missing[0]).name}; run ccl encode for them first"
+        )
+    parts = [read_features(part_path(folder, number)) for number in range(manifest.num_parts)]
+    names = tuple(name for part in parts for name in part.names)
+    return FeatureFile(torch.cat([part.rows for part in parts]), names, parts[0].version, manifest.about)

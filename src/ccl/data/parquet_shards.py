@@ -1,0 +1,119 @@
+"""Parquet files with a column of images: structs {bytes, path}, as Hugging Face datasets have them, or plain bytes."""
+
+import json
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccl.data.remote_files import is_remote
+from ccl.data.shard_index import Shard, ShardIndex, ShardKind
+from ccl.data.tar_shards import LABEL_FIELDS
+from ccl.errors import UserError, require
+
+_KEPT_GROUPS = 2  # of a reader, decompressed
+
+
+def index_parquet(shard: Shard) -> ShardIndex:
+    """The rows of a Parquet file in their order; refuses one without a column of images."""
+    file = _opened(shard)
+    _image_column(shard, file.schema_arrow)
+    num_rows = file.metadata.num_rows
+    rows = np.arange(num_rows, dtype=np.uint32)
+    labels, class_names = _labels(shard, file, num_rows)
+    return ShardIndex(rows, np.zeros(num_rows, np.uint32), labels, class_names)
+
+
+def _opened(shard: Shard) -> Any:
+    require(["pyarrow.parquet"], "parquet", "a .parquet shard")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(shard.open() if is_remote(shard.path) else shard.path)
+    except (OSError, pa.ArrowException) as error:
+        why = " ".join(str(error).split())[:160]
+        raise UserError(f"shard {shard.path!r} is cut off or not a Parquet file ({why})") from error
+
+
+def _image_column(shard: Shard, schema: Any) -> str:
+    """The first column of structs with bytes in them, else of bytes."""
+    import pyarrow as pa
+
+    def is_bytes(kind: Any) -> bool:
+        return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+    structs = [field for field in schema if pa.types.is_struct(field.type)]
+    held = [field.name for field in structs if any(is_bytes(part.type) and part.name == "bytes" for part in field.type)]
+    plain = [field.name for field in schema if is_bytes(field.type)]
+    for name in (*held, *plain):
+        return str(name)
+    raise UserError(
+        f"shard {shard.path!r} has no column of images (structs with bytes, or bytes); "
+        f"its columns are {', '.join(schema.names[:12]) or 'none'}"
+    )
+
+
+def _labels(shard: Shard, file: Any, num_rows: int) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """From the first column of numbers or text that is called like a label; names of numbers from the metadata."""
+    import pyarrow as pa
+
+    def is_label(kind: Any) -> bool:
+        return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+    schema = file.schema_arrow
+    column = next((name for name in LABEL_FIELDS if name in schema.names and is_label(schema.field(name).type)), None)
+    if column is None:
+        return np.full(num_rows, -1, np.int32), ()
+    names = _names_of_numbers(schema.metadata, column)
+    classes: dict[str, int] = {}
+    labels = []
+    try:
+        for batch in file.iter_batches(columns=[column]):
+            for value in batch.column(0).to_pylist():
+                is_none = value is None or (isinstance(value, int) and value < 0)  # Hugging Face: -1 where unknown
+                name = names[value] if isinstance(value, int) and 0 <= value < len(names) else str(value)
+                labels.append(-1 if is_none else classes.setdefault(name, len(classes)))
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"shard {shard.path!r} is damaged: its column {column!r} can't be read") from error
+    return np.array(labels, np.int32), tuple(classes)
+
+
+def _names_of_numbers(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
+    """What Hugging Face's metadata say that the numbers of a column stand for; nothing where they don't."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        return [str(name) for name in features[column]["names"]]
+    except (ValueError, LookupError, TypeError):
+        return []
+
+
+class ParquetReader:
+    """Reads whole row groups, as the format has it, and keeps the last ones: neighbours come without another read."""
+
+    def __init__(self, shard: Shard) -> None:
+        shard.check()
+        self._file = _opened(shard)
+        self._column = _image_column(shard, self._file.schema_arrow)
+        about = self._file.metadata
+        counts = [about.row_group(number).num_rows for number in range(about.num_row_groups)]
+        self._starts = np.cumsum([0, *counts])
+        self._lock = Lock()
+        self._group = lru_cache(maxsize=_KEPT_GROUPS)(self._read_group)
+
+    def _read_group(self, number: int) -> Any:
+        return self._file.read_row_group(number, columns=[self._column]).column(0)
+
+    def read(self, place: int, num_bytes: int) -> bytes:
+        number = int(np.searchsorted(self._starts, place, side="right")) - 1
+        with self._lock:  # else every thread would read the same group
+            value = self._group(number)[place - int(self._starts[number])].as_py()
+        content = value.get("bytes") if isinstance(value, dict) else value
+        if content is None:
+            raise ValueError("the record holds no bytes of an image")
+        return bytes(content)
+
+
+PARQUET = ShardKind(index_parquet, ParquetReader)

@@ -1,0 +1,140 @@
+"""Where the images lie in one shard: found in one pass, and kept in the user's cache folder.
+
+A shard is a file of many images that is read in place. Its index is known by the shard's path, size and time of change;
+deleting it is always safe.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccl.atomic_files import replacing
+from ccl.data import remote_files
+from ccl.data.decode_cache import cache_folder, is_settled
+from ccl.errors import UserError
+
+_FORMAT = 1  # of an index in the cache
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard as it was when it was indexed."""
+
+    path: str  # absolute, or in a store
+    num_bytes: int
+    changed_ns: int  # its time of change, or what a store has instead
+
+    @classmethod
+    def found(cls, path: str) -> "Shard":
+        """The shard at a path, as it is now."""
+        if remote_files.is_remote(path):
+            return cls(path, *remote_files.look_up(path))
+        try:
+            about = os.stat(path)
+        except OSError as error:
+            raise UserError(f"can't open shard {path!r}: {error.strerror}") from error
+        return cls(os.path.abspath(path), about.st_size, about.st_mtime_ns)
+
+    def check(self) -> None:
+        """Refuse a shard that is not what was indexed: its places would hold something else."""
+        if Shard.found(self.path) != self:
+            raise ValueError("the shard was changed after it was indexed; start again")
+
+    def open(self) -> BinaryIO:
+        """Its bytes, to be read from the beginning on or by seeking."""
+        return remote_files.open_remote(self.path) if remote_files.is_remote(self.path) else open(self.path, "rb")
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """The n images of a shard, in its order."""
+
+    places: NDArray[np.uint32]  # (n,) in a tar: where an image begins, in blocks of 512 bytes; in Parquet: its row
+    sizes: NDArray[np.uint32]  # (n,) in bytes; 0 where the place is enough
+    labels: NDArray[np.int32]  # (n,) in class_names; -1 for an image without a label
+    class_names: tuple[str, ...]
+    joined_keys: bytes = b""  # with zeros between them; empty where an image is known by its place only
+    key_hashes: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))  # (n,) or (0,)
+    notes: tuple[str, ...] = ()  # what was skipped, one line each, without the shard's name
+
+    @cached_property
+    def keys(self) -> Sequence[str]:
+        """n, or none; made when asked for, as only names of images need them."""
+        return [os.fsdecode(key) for key in self.joined_keys.split(b"\0")] if self.joined_keys else []
+
+
+def packed_keys(keys: Sequence[str]) -> tuple[bytes, NDArray[np.uint64]]:
+    """`joined_keys` and `key_hashes` of an index: hashes are equal for equal keys, and as good as never else."""
+    encoded = [os.fsencode(key) for key in keys]  # a tar's names hold no zero byte
+    digests = b"".join(hashlib.blake2b(key, digest_size=8).digest() for key in encoded)
+    return b"\0".join(encoded), np.frombuffer(digests, np.uint64)
+
+
+class ShardReader(Protocol):
+    """An open shard; threads may read from it at one time."""
+
+    def read(self, place: int, num_bytes: int) -> bytes:
+        """The file of the image at a place; raises ValueError or OSError where there is none."""
+
+
+@dataclass(frozen=True)
+class ShardKind:
+    """How shards of a suffix are indexed and read."""
+
+    index: Callable[[Shard], ShardIndex]
+    open: Callable[[Shard], ShardReader]
+
+
+def index_of(shard: Shard, kind: ShardKind) -> ShardIndex:
+    """The index as it was kept, or a new one, which is kept where that is possible."""
+    path = _cached_at(shard)
+    if (kept := _read(path)) is not None:
+        return kept
+    shard.check()
+    index = kind.index(shard)
+    if is_settled(shard.changed_ns):
+        _write(path, index)
+    return index
+
+
+# A few: names are asked for shard by shard, and the keys of one can be megabytes.
+recent_index = lru_cache(maxsize=4)(index_of)
+
+
+def _cached_at(shard: Shard) -> Path:
+    whole = b"%b\0%d %d %d" % (os.fsencode(shard.path), shard.num_bytes, shard.changed_ns, _FORMAT)
+    return cache_folder() / "shards" / f"{hashlib.blake2b(whole, digest_size=16).hexdigest()}.npz"
+
+
+def _write(path: Path, index: ShardIndex) -> None:
+    about = json.dumps({"class_names": index.class_names, "notes": index.notes})
+    arrays: dict[str, Any] = {"places": index.places, "sizes": index.sizes, "labels": index.labels}
+    arrays |= {"keys": np.frombuffer(index.joined_keys, np.uint8), "hashes": index.key_hashes}
+    try:
+        with replacing(path) as unfinished:
+            np.savez(unfinished, about=about, **arrays)
+    except OSError:  # no room, or not ours to write: it is made anew the next time
+        pass
+
+
+def _read(path: Path) -> ShardIndex | None:
+    """None where there is none, or none that can be used."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            places, sizes, labels = arrays["places"], arrays["sizes"], arrays["labels"]
+            about = json.loads(str(arrays["about"]))
+            keys, hashes = arrays["keys"].tobytes(), arrays["hashes"]
+        if not (len(places) == len(sizes) == len(labels) and len(hashes) in (0, len(places))):
+            return None
+        class_names, notes = tuple(about["class_names"]), tuple(about["notes"])
+        return ShardIndex(places, sizes, labels, class_names, keys, hashes, notes)
+    except Exception:  # NumPy and zipfile raise many kinds for broken files
+        return None
