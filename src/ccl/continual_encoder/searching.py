@@ -14,6 +14,7 @@ from ccl.continual_encoder.feature_files import read_features
 from ccl.continual_encoder.feature_parts import read_parts
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.continual_encoder.search_index import EXACT_BELOW, Nearest, is_available, open_index
+from ccl.errors import how_to_install
 
 _QUERIES, _ROWS = 256, 16384  # compared at one time: 16 MB of similarities
 _RANKED = 2000  # rows whose pairs, two million, a similarity is ranked among
@@ -87,7 +88,7 @@ def chosen_search(by: str, path: Path, images: Collection) -> tuple[Nearest, str
     if by == "exact" or (by == "auto" and num_rows < EXACT_BELOW):
         return nearest, ""
     if by == "auto" and not is_available():
-        return nearest, f"all {num_rows:,} rows are compared; pip install 'ccl[index]' for a faster search"
+        return nearest, f"all {num_rows:,} rows are compared; for a faster search, {how_to_install('index')}"
     place = path / "index.hnsw" if path.is_dir() else path.with_name(f"{path.name}.hnsw")
     index, is_new = open_index(place, images.rows, images.about, nearest)
     made = "made and kept" if is_new else "kept"

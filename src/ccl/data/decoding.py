@@ -10,6 +10,8 @@ from typing import BinaryIO, cast
 
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from ccl.errors import how_to_install
+
 # Everything else that Pillow can open (vector formats, containers, network streams) is refused.
 ALLOWED_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 SUFFIXES = frozenset(
@@ -78,7 +80,7 @@ def _opened(file: Path | BinaryIO) -> Image.Image:
         if not is_heif(start):
             raise
     if not _can_read_heif():
-        raise MissingDecoderError("a HEIC photograph, which the extra heic reads: pip install 'ccl[heic]'")
+        raise MissingDecoderError(f"a HEIC photograph, which the extra heic reads; {how_to_install('heic')}")
     return Image.open(file, formats=("HEIF",))
 
 

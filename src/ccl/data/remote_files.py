@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from ccl.errors import UserError, require
+from ccl.errors import UserError, how_to_install, require
 
 SCHEMES = ("s3://", "gs://")
 _BLOCK = 1 << 22  # bytes that are fetched at one time where a file is read from its beginning to its end
@@ -70,7 +70,7 @@ def _errors_as_user_errors(path: str) -> Iterator[None]:
         raise
     except ImportError as error:
         why = " ".join(str(error).split())
-        raise UserError(f"{path!r} needs a package that is missing ({why}); pip install 'ccl[remote]'") from error
+        raise UserError(f"{path!r} needs a package that is missing ({why}); {how_to_install('remote')}") from error
     except FileNotFoundError as error:
         raise UserError(f"there is no shard {path!r} in its store") from error
     except Exception as error:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ccl.catalogue import TIMM, TORCHVISION, foreign_kind
-from ccl.errors import UserError, did_you_mean
+from ccl.errors import UserError, did_you_mean, how_to_install
 
 _CLASSIFIERS = ("fc", "classifier", "heads", "head")  # what torchvision calls them
 # What is left out in training: a view of an image is random, a network is not, so that a run can resume to the bit.
@@ -89,7 +89,7 @@ def _imported(module: str, title: str) -> ModuleType:
         return importlib.import_module(module)
     except Exception as error:  # beside another build of torch they raise a RuntimeError
         raise UserError(
-            f"encoder.backbone {title} needs {package}, which can't be imported; pip install 'ccl[timm]'"
+            f"encoder.backbone {title} needs {package}, which can't be imported; {how_to_install('timm')}"
         ) from error
 
 

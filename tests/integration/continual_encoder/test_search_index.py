@@ -62,7 +62,7 @@ def test_exact_search_is_the_default_for_few_rows(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(searching, "is_available", lambda: False)
     search, line = chosen_search("auto", tmp_path / "f.npz", few)
     assert search is nearest
-    assert "pip install 'ccl[index]'" in line
+    assert "pip install '.[index]'" in line
     assert chosen_search("exact", tmp_path / "f.npz", few) == (nearest, "")
     assert list(tmp_path.iterdir()) == []
 
@@ -89,4 +89,4 @@ def test_a_missing_package_and_a_wrong_word_are_one_line(
     assert not search_index.is_available()
     search = ["search", tmp_path, tmp_path, "-f", tmp_path / "f.npz", "-o", tmp_path / "s.html", "--by"]
     assert "it is auto, exact or index" in command(*search, "graph")[2]
-    assert "pip install 'ccl[index]'" in command(*search, "index")[2]
+    assert "pip install '.[index]'" in command(*search, "index")[2]
