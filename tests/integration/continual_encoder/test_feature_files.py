@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from ccl.continual_encoder.feature_files import read_features, write_features
-from ccl.continual_encoder.output_checks import check_target, require
-from ccl.errors import UserError
+from ccl.continual_encoder.output_checks import check_target
+from ccl.errors import UserError, require
 
 NAMES = ['a, "b".png', "zeile\numbruch.png", "kyrillisch-ж.png", "bytes-\udcff.png"]
 ROWS = torch.tensor([[1 / 3, -1e-30, 7.0], [0.1, 2.5, 3e38], [0.0, 1.0, 2.0], [5.0, 6.0, 7.0]])
