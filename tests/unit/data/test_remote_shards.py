@@ -59,10 +59,10 @@ def test_what_a_store_refuses_is_one_line(store: str, monkeypatch: pytest.Monkey
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(UserError, match=r"needs a package that is missing .* pip install 'ccl\[remote\]'"):
+    with pytest.raises(UserError, match=r"needs a package that is missing .* pip install '.\[remote\]'"):
         open_shards(["s3://bucket/x.tar"])
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(UserError, match=r"s3:// needs fsspec, .* pip install 'ccl\[remote\]'"):
+    with pytest.raises(UserError, match=r"s3:// needs fsspec, .* pip install '.\[remote\]'"):
         open_shards(["s3://bucket/x.tar"])
 
 
