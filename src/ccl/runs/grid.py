@@ -138,9 +138,15 @@ def _look(runs: Sequence[CellRun], jobs: int, launcher: Launcher) -> None:
 
 
 def _in_turn(runs: Sequence[CellRun]) -> list[CellRun]:
-    """What waits to be started: last those whose first step another run is just learning, which they can then share."""
-    begun = {run.beginning for run in runs if run.process is not None and run.is_in_first_step}
-    return sorted((run for run in runs if run.is_waiting), key=lambda run: run.beginning in begun)
+    """What waits to be started: last those that can share the first step of another, once that has learned it."""
+    learned = {run.beginning for run in runs if not run.is_in_first_step}
+    begun = {run.beginning for run in runs if run.process is not None} - learned
+    now, later = list[CellRun](), list[CellRun]()
+    for run in runs:
+        if run.is_waiting:
+            (later if run.beginning in begun else now).append(run)
+            begun |= {run.beginning} - learned
+    return [*now, *later]
 
 
 def _end(runs: Sequence[CellRun], watcher: Watcher) -> None:

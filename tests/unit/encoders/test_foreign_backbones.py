@@ -85,7 +85,9 @@ def test_a_size_that_the_network_can_t_read_is_refused() -> None:
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)  # as if it were not there
-    with pytest.raises(UserError, match=r"timm:x needs timm, which can't be imported; in the folder of ccl: pip install '.\[timm\]'"):
+    with pytest.raises(
+        UserError, match=r"timm:x needs timm, which can't be imported; in the folder of ccl: pip install '.\[timm\]'"
+    ):
         make_encoder("timm:x")
 
 
