@@ -88,7 +88,7 @@ class ViewSettings(Section):
     blur_probability: Share | None = None  # how often it is blurred
     # Of values in 0 … 1, for red, green and blue; None: as the network or its weights say, else the recipe's
     mean: Channels | None = None
-    std: Annotated[list[Positive], Field(min_length=3, max_length=3)] | None = None
+    std: Annotated[list[Positive], Field(min_length=3, max_length=3)] | None = None  # as mean, and positive
     solarise_probability: Share | None = None  # of both views
 
 

@@ -13,7 +13,7 @@ from drops import TINY
 
 from ccl.cli import main
 from ccl.cli.app import app
-from ccl.continual_encoder import default_settings, learn_drop
+from ccl.continual_encoder import drop_settings, learn_drop
 from ccl.data import embedded_datasets
 from ccl.data.dataset import Dataset, narrowed
 from ccl.settings import merged
@@ -38,15 +38,15 @@ def run_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tiny_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ccl chooses for images and epochs is tiny, whatever a page asks for, and it draws few pictures."""
-    real, drawn = default_settings.choose, embedded_datasets.generate
+    real, drawn = drop_settings.chosen_settings, embedded_datasets.generate
 
-    def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) -> Any:
-        return real(num_images, side, device, merged(asked, SMALL))
+    def chosen(parent: Any, before: Any, new: Any, asked: Mapping[str, Any]) -> Any:
+        return real(parent, before, new, merged(asked, SMALL))
 
     def few(domain: str, seed: int, size: int) -> Dataset:
         return narrowed(drawn(domain, seed, size), None, images_per_class=4)
 
-    monkeypatch.setattr(learn_drop, "choose", choose)
+    monkeypatch.setattr(learn_drop, "chosen_settings", chosen)
     monkeypatch.setattr(embedded_datasets, "generate", few)
 
 
