@@ -162,7 +162,12 @@ run(load_settings(sys.argv[2], sets), Path(sys.argv[-1]), Killer())
 """
 
 
-@pytest.mark.parametrize("name", [name for name, example in EXAMPLES.items() if "predictor" in str(example.files)])
+_WITH_PREDICTOR = [name for name, example in EXAMPLES.items() if "predictor" in str(example.files)]
+
+
+@pytest.mark.parametrize(
+    "name", [_WITH_PREDICTOR[0], *(pytest.param(name, marks=pytest.mark.slow) for name in _WITH_PREDICTOR[1:])]
+)
 def test_a_predictor_learns_is_saved_survives_a_kill_and_agrees_over_ranks(name: str, tmp_path: Path) -> None:
     apply(EXAMPLES[name], tmp_path)
     command = EXAMPLES[name].commands[0]
