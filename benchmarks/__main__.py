@@ -19,7 +19,7 @@ GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
     "large-selection": evaluating.large_selection,
     "clusters": clusters.clusters,
     "late-steps": training.late_steps,
-    "two-ranks": training.two_ranks,
+    "ranks": training.several_ranks,
     "saving": training.saving,
     "cost-model": predicting.cost_model,
     "start-up": program.start_up,

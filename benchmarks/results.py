@@ -1,9 +1,10 @@
 """`python -m benchmarks.results RUNS` or `make results RUNS=…`: the docs' tables from run folders, none typed by hand.
 
 A page says what belongs where: between `<!-- results: GRID KIND -->` and `<!-- end of results -->` stands the table
-KIND (summary, differences or ranking) or the picture (curves) of the complete runs below RUNS/GRID. Every run's own
-numbers and stamp go to docs/results/GRID.csv, from which `tests/unit/test_docs_results.py` computes the tables again.
-Blocks of grids that RUNS does not hold stay as they are.
+KIND (summary, differences or ranking) or the picture (curves) of the complete runs below RUNS/GRID and of those kept in
+docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`), or the table (adapting) that `benchmarks/adapting.py`
+left there. Every run's own numbers and stamp go to docs/results/GRID.csv, from which `tests/unit/test_docs_results.py`
+computes the tables again. Blocks of grids that have neither stay as they are.
 """
 
 import re
@@ -12,17 +13,20 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+from benchmarks import adapting, kept_runs
 from ccl.atomic_files import write_file
-from ccl.report import RunRecord, figures, read_run
+from ccl.report import figures, read_run
+from ccl.report.comparisons import differences
 from ccl.report.ranking import ranking
 from ccl.report.run_groups import Arm, make_arms, of_equal_steps
-from ccl.report.summary import differences, every_run, summary
+from ccl.report.summary import every_run, summary
 from ccl.report.tables import Table, to_csv, to_markdown
 from ccl.run_files import find_runs
 from ccl.strategies import STRATEGIES
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
+ADAPTING = "adapting"
 TABLES: dict[str, Callable[[Sequence[Arm]], Table]] = {
     "summary": summary,
     "differences": differences,
@@ -45,27 +49,36 @@ def main() -> None:
 
 def _filled(runs: Path, page: Path, found: "re.Match[str]") -> str:
     begin, grid, kind, end = found.groups()
-    if not (runs / grid).is_dir():
-        return found[0]
+    if kind == ADAPTING:
+        if not (runs / grid).is_dir():
+            return found[0]
+        rows = (runs / grid / adapting.RESULTS).read_text(encoding="utf-8")
+        write_file(DOCS / "results" / f"{grid}.csv", rows)
+        return f"{begin}{to_markdown(adapting.table(adapting.parsed(rows)))}{end}"
     arms = _arms(runs / grid)
+    if not arms:
+        return found[0]
     body = to_markdown(TABLES[kind](arms)) if kind in TABLES else _picture(grid, arms, page)
     return f"{begin}{body}{end}"
 
 
 @cache
 def _arms(folder: Path) -> list[Arm]:
-    """The complete runs below a folder in the order of the strategies; writes their CSV too."""
-    records = [record for record in map(read_run, find_runs([folder])) if record.status.get("state") == "complete"]
+    """The complete runs below a folder and those kept, in the order of the strategies; keeps them all and their CSV."""
+    kept = DOCS / "results" / f"{folder.name}.jsonl"
+    found = [read_run(run) for run in find_runs([folder])] if folder.is_dir() else []
+    complete = [record for record in found if record.status.get("state") == "complete"]
+    records = kept_runs.joined(kept_runs.read(kept), complete)
+    if not records:
+        return []
     order = list(STRATEGIES)
-    records.sort(key=lambda record: (record.settings.objective, order.index(record.settings.strategy)))
-    _write_csv(folder.name, records)
+    records.sort(
+        key=lambda record: (record.settings.objective, order.index(record.settings.strategy), record.settings.seed)
+    )
+    kept.parent.mkdir(exist_ok=True)
+    kept_runs.write(kept, records)
+    write_file(kept.with_suffix(".csv"), to_csv(every_run(records)))
     return make_arms(records)
-
-
-def _write_csv(grid: str, records: Sequence[RunRecord]) -> None:
-    path = DOCS / "results" / f"{grid}.csv"
-    path.parent.mkdir(exist_ok=True)
-    write_file(path, to_csv(every_run(records)))
 
 
 def _picture(grid: str, arms: Sequence[Arm], page: Path) -> str:

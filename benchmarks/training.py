@@ -38,12 +38,24 @@ def efficiency() -> Iterator[Row]:
 def _efficiency(name: str, goal: float, *words: str) -> Row:
     fixed = ("dataset=digits", "steps=1", "strategy=finetuning", "epochs=2", "probe.after=never", "threads=1")
     settings = load_settings("demo", [*fixed, *words])
-    bare = fastest(_bare(settings), rounds=8)[0] / settings.batch_size
+    before = _bare_epoch(settings)
     with tempfile.TemporaryDirectory() as scratch:
         record = run(settings, Path(scratch) / "run")
     whole = min(row["seconds"] / row["num_images"] for row in record.rows if row["kind"] == "epoch")
-    bare = min(bare, fastest(_bare(settings), rounds=8)[0] / settings.batch_size)
+    bare = min(before, _bare_epoch(settings))
     return Row(f"efficiency: ccl run ÷ bare arithmetic, {name}", bare / whole, goal, at_least=True)
+
+
+def _bare_epoch(settings: Settings) -> float:
+    """Seconds an image of the arithmetic, the best of some epochs: single calls would be luckier than an epoch is."""
+    [step] = build_stream(settings).arrivals
+    arithmetic, num_batches = _bare(settings), max(len(step) // settings.batch_size, 1)
+
+    def epoch() -> None:
+        for _ in range(num_batches):
+            arithmetic()
+
+    return fastest(epoch, rounds=settings.epochs)[0] / (num_batches * settings.batch_size)
 
 
 def _bare(settings: Settings) -> Callable[[], None]:
@@ -147,17 +159,24 @@ def saving() -> Iterator[Row]:
     yield Row("resuming: seconds to verify and load all of it", restore_s, 5.0, at_least=False)
 
 
-def two_ranks() -> Iterator[Row]:
-    """Images a second of torchrun with 2 ranks of a thread ÷ those of one process with 2 threads."""
+def several_ranks() -> Iterator[Row]:
+    """Images a second of torchrun with 2, 4 and 8 ranks of a thread ÷ those of one process with 2 threads.
+
+    All learn the same batch of 64 in as many batch-norm groups. More ranks than cores wait for each other: what the
+    last two rows lose beside the first is that, and messages.
+    """
     words = [
         *("dataset=digits", "steps=1", "strategy=finetuning", "data.resize=32", "views.size=32", "epochs=3"),
-        *("encoder.backbone=resnet18", "encoder.width=32", "encoder.batch_norm_groups=2", "data.images_per_class=64"),
+        *("encoder.backbone=resnet18", "encoder.width=32", "data.images_per_class=64"),
         *("probe.after=never", "batch_size=64"),
     ]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ccl"]
-    one, two = _rate(["-m", "ccl"], [*words, "threads=2"]), _rate(torchrun, [*words, "threads=1"])
-    one = max(one, _rate(["-m", "ccl"], [*words, "threads=2"]))
-    yield Row("two ranks of 1 thread ÷ one process of 2 threads", two / one, 0.90, at_least=True)
+    for num_ranks, goal in ((2, 0.95), (4, 0.85), (8, 0.7)):
+        asked = [*words, f"encoder.batch_norm_groups={num_ranks}"]
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks), "-m", "ccl"]
+        # In turns, so that a slow moment of the machine hits both.
+        rates = [(_rate(["-m", "ccl"], [*asked, "threads=2"]), _rate(torchrun, [*asked, "threads=1"])) for _ in "ab"]
+        one, several = (max(column) for column in zip(*rates, strict=True))
+        yield Row(f"{num_ranks} ranks of 1 thread ÷ one process of 2 threads", several / one, goal, at_least=True)
 
 
 def _rate(launcher: list[str], assignments: list[str]) -> float:

@@ -18,3 +18,4 @@ import torch
 atexit.register(shutil.rmtree, os.environ["CCL_CACHE"], ignore_errors=True)
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parent / "support"))  # helper modules, imported by their plain names
+sys.path.append(str(Path(__file__).parents[1]))  # benchmarks, some of which are tested

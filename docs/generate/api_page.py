@@ -12,7 +12,7 @@ are imported when they are first used, so that `import ccl` takes no time. Examp
 `Path` and `Image` (Pillow's) are imported in them as usual.
 """
 _GROUPS = {
-    "An encoder that keeps up": ("ContinualEncoder", "FrozenEncoder", "frozen"),
+    "An encoder that keeps up": ("ContinualEncoder", "FrozenEncoder", "frozen", "frozen_start", "EncoderTransformer"),
     "Use an encoder": (
         *("gather", "write_features", "read_features", "probe", "save_classifier", "load_classifier"),
         *("predict", "Collection", "stored_collection", "find_similar", "write_sheet", "export", "load_backbone"),

@@ -67,6 +67,5 @@ def _dated(name: str) -> str:
 
 
 def _titled(fence: re.Match[str]) -> str:
-    about = fence[2].strip()
-    title = "not run by the tests" if about == "not-run" else about.replace('"', "'")
+    title = fence[2].strip().replace('"', "'")
     return f'```{fence[1]} title="{title}"'

@@ -7,12 +7,12 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ccl import settings as source
 from ccl.catalogue import RETENTION
 from ccl.loading import load_settings, setting_names
 from ccl.settings import Settings
@@ -26,6 +26,7 @@ _PAPER = frozenset(
     | {"moco_v2.queue_size", "moco_v2.key_momentum", "memory.per_cluster", "memory.num_views", "distillation.momentum"}
     | {"extra_sample_queue.size", "weights.contrast", "weights.distillation", "weights.extra_sample_queue"}
 )
+_HOMES = [f"ccl.settings.{name}" for name in ("inputs", "parts", "settings")]
 _INTRODUCTION = """# All settings
 
 Made from the code when these pages are built. A setting is given by `--set name=value`, in a YAML file, or by its name
@@ -136,14 +137,16 @@ def _words(model: type[BaseModel], key: str) -> str:
     if model.__name__ == "WeightSettings" and key in RETENTION:
         row = RETENTION[key]
         return f"the weight of {row.title}" if row.title else ""
-    name = "_ContrastWeight" if model.__name__ == "WeightSettings" else model.__name__
-    return _comments().get((name, key), "")
+    written = (
+        _comments(kind.__module__).get((kind.__name__, key)) for kind in model.__mro__ if kind.__module__ in _HOMES
+    )
+    return next(filter(None, written), "")
 
 
 @cache
-def _comments() -> dict[tuple[str, str], str]:
-    """What the comments beside and above each setting say, by class and name."""
-    text = inspect.getsource(source)
+def _comments(module: str) -> dict[tuple[str, str], str]:
+    """What the comments beside and above each setting of a module say, by class and name."""
+    text = inspect.getsource(import_module(module))
     lines = {token.start[0]: token for token in _comment_tokens(text)}
     found = {}
     for node in ast.parse(text).body:

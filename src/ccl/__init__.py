@@ -51,10 +51,12 @@ if TYPE_CHECKING:
     from ccl.continual_encoder.exporting import export, load_backbone
     from ccl.continual_encoder.feature_files import read_features, write_features
     from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
+    from ccl.continual_encoder.frozen_encoder import start as frozen_start
     from ccl.continual_encoder.model_card import write_card
     from ccl.continual_encoder.probing import probe
     from ccl.continual_encoder.searching import Collection, stored_collection
     from ccl.continual_encoder.searching import find as find_similar
+    from ccl.continual_encoder.transformer import EncoderTransformer
     from ccl.data.dataset_loader import load_dataset
     from ccl.data.ingest import gather
     from ccl.errors import UserError
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Collection",
     "ContinualEncoder",
+    "EncoderTransformer",
     "FrozenEncoder",
     "RunRecord",
     "Settings",
@@ -82,6 +85,7 @@ __all__ = [
     "export",
     "find_similar",
     "frozen",
+    "frozen_start",
     "gather",
     "load_backbone",
     "load_classifier",
@@ -113,6 +117,7 @@ __all__ = [
 _HOMES = {
     "Collection": "continual_encoder.searching:Collection",
     "ContinualEncoder": "continual_encoder.continual_encoder:ContinualEncoder",
+    "EncoderTransformer": "continual_encoder.transformer:EncoderTransformer",
     "FrozenEncoder": "continual_encoder.frozen_encoder:FrozenEncoder",
     "RunRecord": "report.run_folder:RunRecord",
     "Settings": "settings:Settings",
@@ -120,6 +125,7 @@ _HOMES = {
     "export": "continual_encoder.exporting:export",
     "find_similar": "continual_encoder.searching:find",
     "frozen": "continual_encoder.frozen_encoder:frozen",
+    "frozen_start": "continual_encoder.frozen_encoder:start",
     "gather": "data.ingest:gather",
     "load_backbone": "continual_encoder.exporting:load_backbone",
     "load_classifier": "continual_encoder.classifiers:load",

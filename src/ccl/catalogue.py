@@ -4,48 +4,17 @@ Builders, settings, titles, progress lines, help texts, refusals and the tests' 
 its file, its row here and, where it has options, a section of its name in `ccl.settings` (docs/extending.md).
 """
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
-# What a part may need, and what an objective or a strategy gives.
-NEGATIVES: Final = "negatives"  # the objective pushes embeddings apart, so that more of them can be pushed from
-MEMORY: Final = "a memory"  # the strategy keeps images of earlier steps
-OLD_IMAGES: Final = "old images of their own"  # the composition shows some unmixed
-
-# What a selection reads of a step's images beside their ids, and what it may give.
-EMBEDDINGS: Final = "embeddings"
-CLUSTERS: Final = "clusters"  # of these embeddings
-VIEWS: Final = "views"  # how the embeddings of an image's views vary
-ONE_POOL: Final = "one pool"  # it weighs all images of the stream alike: a budget has no shares for steps
-
-
-@dataclass(frozen=True)
-class PartRow:
-    """One part, named as in settings, checkpoints and logs by its key in the tables below."""
-
-    home: str  # module:class below ccl
-    title: str
-    short: str = ""  # where there is little room; else the title
-    about: str = ""  # one line
-    source: str = ""  # where it was published
-    weight: float = 1.0  # of a retention part's loss, by default
-    needs: frozenset[str] = frozenset()
-    gives: frozenset[str] = frozenset()
-    options: Mapping[str, Any] = field(default_factory=dict)  # fixed arguments of its class
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings, by sections, for this objective
-    learns_in_first_step: bool = False  # of a part that keeps the past: it holds state of the very first step too
-    distance: str = ""  # of an objective: how far an embedding is from an earlier one, in its own kind of loss
-
-    def make(self, offered: Mapping[str, Any], **options: Any) -> Any:
-        """The part itself, with these options and, of what is offered, what its class asks for by name."""
-        module, _, name = self.home.partition(":")
-        factory: Callable[..., Any] = getattr(import_module(f"ccl.{module}"), name)  # imports torch
-        asked = inspect.signature(factory).parameters
-        return factory(**{key: value for key, value in offered.items() if key in asked}, **self.options, **options)
-
+from ccl.part_row import CLUSTERS as CLUSTERS
+from ccl.part_row import EMBEDDINGS as EMBEDDINGS
+from ccl.part_row import MEMORY as MEMORY
+from ccl.part_row import NEGATIVES as NEGATIVES
+from ccl.part_row import OLD_IMAGES as OLD_IMAGES
+from ccl.part_row import ONE_POOL as ONE_POOL
+from ccl.part_row import TEACHER as TEACHER
+from ccl.part_row import VIEWS as VIEWS
+from ccl.part_row import PartRow as PartRow
 
 BACKBONES: dict[str, PartRow] = {
     "resnet18": PartRow(home="encoders.resnet:ResNet", title="ResNet-18", options={"depth": 18}),
@@ -138,6 +107,7 @@ RETENTION: dict[str, PartRow] = {
         source="CCL, ICME 2022",
         weight=0.1,
         needs=frozenset({MEMORY, OLD_IMAGES}),
+        gives=frozenset({TEACHER}),
     ),
     "extra_sample_queue": PartRow(
         home="retention.extra_sample_queue:ExtraSampleQueue",
@@ -155,6 +125,7 @@ RETENTION: dict[str, PartRow] = {
         short="predict",
         about="a predictor finds what a frozen copy of the previous step made of every view",
         source="CaSSLe, CVPR 2022; of features: PFR, CVPRW 2022",
+        has_norms=True,
     ),
     "pnr": PartRow(
         home="retention.past_negatives:PastNegatives",
@@ -162,6 +133,7 @@ RETENTION: dict[str, PartRow] = {
         short="PNR",
         about="embeddings of a frozen copy are negatives of the contrast and of a distillation",
         source="PNR, ICML 2024",
+        has_norms=True,
     ),
     "cross_task": PartRow(
         home="retention.cross_task:CrossTask",
@@ -178,6 +150,7 @@ RETENTION: dict[str, PartRow] = {
         short="align",
         about="a predictor finds what a slow average of the encoder makes of old images",
         source="CLA, CoLLAs 2025",
+        has_norms=True,
         learns_in_first_step=True,
     ),
     "der": PartRow(

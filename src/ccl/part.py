@@ -116,3 +116,7 @@ class Retention(Part, ABC):
 
         Called from the second step on, and in the first where the encoder starts from weights that know something.
         """
+
+    def momentum_teacher(self) -> Encoder | None:
+        """The momentum copy that it teaches the student by, where its row gives a teacher: it may be probed."""
+        return None

@@ -12,6 +12,7 @@ from ccl.catalogue import (
     OLD_IMAGES,
     RETENTION,
     SELECTIONS,
+    TEACHER,
     WEIGHT_RULES,
     as_words,
 )
@@ -89,6 +90,31 @@ STRATEGIES: dict[str, Strategy] = {
         composition="share",
         about="a share of every batch are old images: what most of the field calls replay",
         source="common baseline",
+    ),
+    # The library's own recipe, found and proved in docs/results.md; `ccl learn` uses it.
+    "balanced_rehearsal": Strategy(
+        "Balanced Rehearsal",
+        RANDOM,
+        ("predictive_distillation",),
+        composition="share",
+        defaults={
+            **_WHOLE_CONTRAST,
+            "share": {"old": 0.5},
+            "predictive_distillation": {"space": "features", "predictor": "restart"},
+        },
+        about="half of every batch are old images, and a predictor finds the features from before the step",
+        source="this library",
+    ),
+    "feature_prediction": Strategy(
+        "Feature Prediction",
+        None,
+        ("predictive_distillation",),
+        defaults={
+            "weights": {"contrast": 1.0, "predictive_distillation": 10.0},
+            "predictive_distillation": {"space": "features", "predictor": "restart"},
+        },
+        about="Balanced Rehearsal for people who may keep no image: its predictor alone, with ten times the weight",
+        source="this library, after PFR",
     ),
     "upper_bound": Strategy(
         "Upper Bound",
@@ -225,6 +251,11 @@ def _advice(part: str, need: str) -> str:
     return f"set weights.{part}=0, or objective={objectives[0]}"
 
 
+def has_teacher(method: Strategy) -> bool:
+    """Whether a part of it owns a momentum copy of the encoder, which may be probed."""
+    return any(TEACHER in RETENTION[name].gives for name in method.retention)
+
+
 def asks_clusters(selection: str, per_cluster: int, has_budget: bool) -> bool:
     """Whether a selection must know the number of clusters: to know how many images to keep, or to look at them."""
     return CLUSTERS in SELECTIONS[selection].needs if has_budget else per_cluster > 0
@@ -239,6 +270,8 @@ def matters(setting: str, strategy: str, objective: str) -> bool:
         return section == objective
     if row is None:
         return True
+    if setting == "probe.network":
+        return has_teacher(row)
     if part in RETENTION:
         return part in row.retention
     if part in COMPOSITIONS:

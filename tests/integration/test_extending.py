@@ -9,8 +9,10 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import processes
 import pytest
 import torch
+from in_ranks import free_port, rank_environment
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[2]
@@ -76,10 +78,21 @@ def apply(example: Example, root: Path) -> None:
 
 
 def python(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True, timeout=240
-    )
+    return processes.run(arguments, environment(root), root)
+
+
+def environment(root: Path) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
+
+
+def spread(root: Path, *arguments: str) -> None:
+    """Two ranks, as torchrun starts them."""
+    port = free_port()
+    both = [
+        processes.Process(arguments, environment(root) | rank_environment(number, 2, port), root) for number in range(2)
+    ]
+    told = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
 
 
 def run_arguments(command: str, out: str, *more: str) -> list[str]:
@@ -189,8 +202,7 @@ def test_a_predictor_learns_is_saved_survives_a_kill_and_agrees_over_ranks(name:
 
     groups = "encoder.batch_norm_groups=2"
     finished(python(tmp_path, "-m", "ccl", *run_arguments(command, "one", groups)))
-    spread = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ccl"]
-    finished(python(tmp_path, *spread, *run_arguments(command, "two", groups)))
+    spread(tmp_path, "-m", "ccl", *run_arguments(command, "two", groups))
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
     one, two = newest_state(tmp_path / "one"), newest_state(tmp_path / "two")
     for key in predictor:

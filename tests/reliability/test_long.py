@@ -10,7 +10,7 @@ from ccl.data import ArraySource
 from ccl.encoders import make_encoder
 from ccl.objectives import MoCoV2
 from ccl.retention import ExtraSampleQueue, TeacherDistillation
-from ccl.training import Learner, Plan, learn_stream
+from ccl.training import Learner, Observer, Plan, learn_stream
 from ccl.views import RECIPES, Viewer
 
 
@@ -27,24 +27,18 @@ def resident_bytes() -> int:
 def test_l1_two_thousand_iterations_leak_nothing() -> None:
     encoder = make_encoder("convnet", width=8, dim=32)
     objective = MoCoV2(encoder, queue_size=256, key_momentum=0.99, temperature=0.1)
-    past = [
-        TeacherDistillation(encoder, momentum=0.996, student_temperature=0.1, teacher_temperature=0.1),
-        ExtraSampleQueue(32, 32, temperature=0.1),
-    ]
+    past = {
+        "distillation": TeacherDistillation(encoder, temperature=0.1, momentum=0.996),
+        "extra_sample_queue": ExtraSampleQueue(32, 32, temperature=0.1),
+    }
     learner = Learner(encoder, objective, past, {"contrast": 0.9, "distillation": 0.1, "extra_sample_queue": 0.1})
     images = torch.randint(256, (1280, 3, 32, 32), dtype=torch.uint8)
     new = ArraySource(images)
     learner.memory.add(new, torch.arange(40), 0, torch.zeros(40), torch.zeros(40))
     measured: list[tuple[int, int]] = []
 
-    class Meter:
+    class Meter(Observer):
         count = 0
-
-        def step_begins(self, *_: object) -> None: ...
-
-        def epoch_ends(self, *_: object) -> None: ...
-
-        def remembered(self, *_: object) -> None: ...
 
         def updated(self, *_: object) -> None:
             self.count += 1

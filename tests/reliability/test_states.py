@@ -119,7 +119,7 @@ def test_five_weeks_of_cifar_from_the_first_folder_to_every_use(tmp_path: Path) 
     assert not list(tmp_path.glob("week-*"))
 
     state = tmp_path / "state"
-    assert "5 steps" in ccl("status", state).stdout
+    assert "in 5 drops" in ccl("status", state).stdout
     some = labelled / "apple"
     for name in ("features.npz", "features.csv"):
         assert ccl("encode", state, some, "-o", tmp_path / name).returncode == 0
@@ -135,4 +135,4 @@ def test_five_weeks_of_cifar_from_the_first_folder_to_every_use(tmp_path: Path) 
         assert told.returncode == 0, told.stderr
         assert "from the original's on 32 images" in told.stdout
     assert ccl("rollback", state, "--to", "2").returncode == 0
-    assert "2 steps" in ccl("status", state).stdout
+    assert "in 2 drops" in ccl("status", state).stdout

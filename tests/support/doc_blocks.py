@@ -1,4 +1,4 @@
-"""The code blocks of the documentation: found, and run small."""
+"""The code blocks of the documentation: what is run of them, and what says that it is not."""
 
 import re
 import shlex
@@ -8,8 +8,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-NOT_RUN = "not-run"  # a word behind the language of a block
-_BLOCK = re.compile(r"^```([\w-]*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^ *```([\w-]*)([^\n]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+# A comment that a reader sees too: as a block's first line it stands for the block, behind a line for that line.
+_NOT_RUN = re.compile(r"# not run by the tests: (\S.*)$")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a shell block without its continuations, and why it is not run, if so."""
+
+    text: str
+    reason: str | None
+
+    def commands(self) -> Iterator[list[str]]:
+        """The words of each command, without comments; "&&" joins two."""
+        for command in self.text.split(" && "):
+            if words := shlex.split(command, comments=True):
+                yield words
 
 
 @dataclass(frozen=True)
@@ -23,19 +38,29 @@ class Block:
     content: str
 
     @property
-    def is_run(self) -> bool:
-        return NOT_RUN not in self.about.split()
+    def reason(self) -> str | None:
+        """Why no test runs the block, or None."""
+        found = _NOT_RUN.match(self.content.partition("\n")[0])
+        return found and found[1]
 
     @property
     def where(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
-    def commands(self) -> Iterator[list[str]]:
-        """The words of each line that calls ccl, without comments; "&&" joins two."""
+    def lines(self) -> Iterator[Line]:
+        """The lines of a shell block; where the block is not run, none of them is."""
         for line in self.content.replace("\\\n", " ").splitlines():
-            for command in line.split(" && "):
-                if command.startswith("ccl "):
-                    yield shlex.split(command, comments=True)[1:]
+            found = _NOT_RUN.search(line)
+            yield Line(line, self.reason or (found and found[1]))
+
+    def ccl_commands(self) -> Iterator[list[str]]:
+        """The arguments of each call of ccl, run or not; "…" stands for what the reader puts in."""
+        for line in self.lines():
+            for words in line.commands():
+                if "ccl" in words[:1] and "…" not in line.text:
+                    yield words[1:]
+                elif words[0] == "torchrun" and "ccl" in words:
+                    yield words[words.index("ccl") + 1 :]
 
 
 def blocks(page: Path) -> list[Block]:

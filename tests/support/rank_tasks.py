@@ -17,6 +17,7 @@ from ccl import ranks
 from ccl.catalogue import NEGATIVES, OBJECTIVES
 from ccl.encoders import Encoder
 from ccl.encoders.feature_extraction import extract
+from ccl.encoders.synchronised_norm import normalised_over_ranks
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
 from ccl.run_files import ENCODER
@@ -62,6 +63,29 @@ def gradient(count: int, is_uneven: bool) -> tuple[float, Tensor]:
     assert weights.grad is not None
     ranks.average([weights.grad])
     return float(loss.detach()), weights.grad
+
+
+def normalised(rows: Tensor, owners: Tensor, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    """Batch norm over the rows of all ranks, of which this one has its own; the averaged gradients of its own loss."""
+    own = rows[owners == ranks.rank()].requires_grad_()
+    scale, shift = weight.clone().requires_grad_(), bias.clone().requires_grad_()
+    found, mean, variance = normalised_over_ranks(own, scale, shift, 1e-5)
+    (found.sin().sum() * (1 + ranks.rank())).backward()  # ranks have losses of their own
+    gradients = [parameter.grad for parameter in (scale, shift) if parameter.grad is not None]
+    ranks.average(gradients)
+    assert own.grad is not None
+    about = {"rows": found.detach(), "mean": mean, "variance": variance, "input": own.grad}
+    return about | dict(zip(("weight", "bias"), gradients, strict=True))
+
+
+def synchronised(rows: Sequence[Tensor], combinations: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """Rows, of which the first rank has more, and whole learners whose batch norm is one over all ranks."""
+    about = []
+    for part in rows:
+        owners = (torch.arange(len(part)) % 3 == 2).long()
+        channels = torch.linspace(0.5, 2.0, part.shape[1], dtype=part.dtype)
+        about.append(normalised(part, owners, channels, channels - 1))
+    return {"normalised": about, "learned": learn_all(combinations)}
 
 
 def agreements() -> dict[str, Any]:

@@ -4,6 +4,7 @@
 a job that has ended stays in the list, and an array has one job for each index.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -139,8 +140,9 @@ class SlurmStandIn:
         return (self.folder / f"job-{job}" / "script").exists() and not self.is_over(job)
 
     def signal(self, job: str, number: int) -> None:
-        """To the batch script alone, as --signal=B:… does."""
-        os.kill(int((self.folder / f"job-{job}" / "script").read_text()), number)
+        """To the batch script alone, as --signal=B:… does; one that has just ended hears nothing."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int((self.folder / f"job-{job}" / "script").read_text()), number)
 
     def mark(self, name: str, text: str = "") -> None:
         (self.folder / name).write_text(text)

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "ccl"
 
 # Upstream first. A module may import from its own layer and from those before it.
 LAYERS = [
-    ["errors", "byte_sizes", "atomic_files"],
+    ["errors", "byte_sizes", "atomic_files", "part_row"],
     ["seeding", "catalogue", "ranks"],
     ["strategies"],
     ["settings"],

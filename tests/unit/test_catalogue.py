@@ -14,6 +14,7 @@ from ccl.catalogue import (
     OBJECTIVES,
     OLD_IMAGES,
     RETENTION,
+    TEACHER,
     WEIGHT_RULES,
     short_of,
     title_of,
@@ -34,7 +35,7 @@ def test_names_are_distinct_titles_are_there_and_options_have_a_section(name: st
     tables = (BACKBONES, OBJECTIVES, RETENTION, COMPOSITIONS, WEIGHT_RULES)
     (row,) = [table[name] for table in tables if name in table]
     assert row.title
-    assert row.needs | row.gives <= {MEMORY, NEGATIVES, OLD_IMAGES}
+    assert row.needs | row.gives <= {MEMORY, NEGATIVES, OLD_IMAGES, TEACHER}
     assert title_of(name) == row.title
 
 
@@ -107,6 +108,16 @@ def test_names_without_a_row_are_shown_as_words() -> None:
         (
             ["strategy=pnr", "objective=insdisc", "insdisc.num_noise=8"],
             "pnr needs the whole bank as negatives; set insdisc.num_noise=null",
+        ),
+        (
+            ["strategy=simple_rehearsal", "probe.network=teacher"],
+            "probe.network=teacher needs a part with a teacher, and strategy simple_rehearsal has none; "
+            "set probe.network=product, or strategy=ccl",
+        ),
+        (
+            ["strategy=ccl", "probe.network=teacher", "encoder.statistics=remembered"],
+            "encoder.statistics=remembered replaces the statistics of what is exported, and probe.network=teacher "
+            "probes another network; set encoder.statistics=running",
         ),
         (["composition=shared"], "composition: unknown composition 'shared'; did you mean 'share'?"),
         (["retention=destillation"], "retention: unknown part 'destillation'; did you mean 'distillation'?"),

@@ -1,6 +1,7 @@
 """The command line: one file per command, torch imported only when a command needs it."""
 
 import os
+import re
 import sys
 import time
 import traceback
@@ -53,6 +54,9 @@ def main() -> None:
 def _in_a_line(message: str, context: "typer.Context | None") -> str:
     """What is wrong with the words of the command line, and where the right ones are listed."""
     what = " ".join(message.rstrip(".").split())
+    # Typer passes on what pydantic says of a value.
+    what = re.sub(r"Input should be .*, unable to parse string as (an? \w+)", r"it must be \1", what)
+    what = what.replace("Input should be", "it must be")
     command = "ccl" if context is None else context.command_path
     return f"{what[0].lower()}{what[1:]}{'' if what.endswith('?') else ';'} see {command} --help"
 

@@ -60,6 +60,7 @@ def _encode_parts(
     from ccl.cli.image_input import bar, named
     from ccl.continual_encoder import feature_parts
     from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.errors import counted
     from ccl.runs.display import note
 
     share = feature_parts.parse_share(shard)
@@ -72,6 +73,7 @@ def _encode_parts(
             written = list(feature_parts.write_parts(out, manifest, encoder, source, names, share, progress))
     num_rows, num_bad = sum(part.num_rows for part in written), sum(part.num_bad for part in written)
     left_out = f", {num_bad:,} left out as not usable (part-….bad_images.csv)" if num_bad else ""
-    note(console, f"{len(written)} parts with {num_rows:,} images written by version {encoder.version}{left_out}")
+    here = f"{counted(len(written), 'part')} with {counted(num_rows, 'image')}"
+    note(console, f"{here} written by version {encoder.version}{left_out}")
     num_done = manifest.num_parts - len(feature_parts.missing_parts(out, manifest))
     note(console, f"{num_done} of {manifest.num_parts} parts are done: {out}")

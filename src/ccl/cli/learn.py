@@ -1,11 +1,17 @@
 """`ccl learn`: take in a drop of unlabelled images."""
 
+import os
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ccl.cli.options import MAX_BAD, SET
+
+if TYPE_CHECKING:
+    from ccl.continual_encoder.learn_drop import Outcome
+    from ccl.runs.display import PlainDisplay, RichDisplay
 
 
 def learn(
@@ -40,9 +46,10 @@ def learn(
     calls learn the next drops, each with as many epochs as suit its own size. Images that were learned before are
     recognised by their content. Interrupted, the same command resumes.
 
-    With --probe, the learned features stand beside those of the start, raw pixels and HOG. With --max-drop, a version
-    that lost too much does not become the current one: points of accuracy with --probe, else of the agreement of
-    remembered images with their groups. Exit code 1 then.
+    After a drop a line says what was gained on its images and lost of older ones: by recognition in another view, and
+    with --probe by accuracy, where the learned features stand beside the start, raw pixels and HOG. With --max-drop, a
+    version that lost too much does not become the current one: points of accuracy with --probe, else of the agreement
+    of remembered images with their groups. Exit code 1 then.
 
     With --from, the encoder starts from weights that exist: they are version 0, and what they know is kept
     (docs/adapting.md).
@@ -63,43 +70,58 @@ def learn(
 
     from ccl.continual_encoder import ContinualEncoder
     from ccl.continual_encoder.encoder_folder import EncoderFolder
-    from ccl.continual_encoder.tables import probe_and_health, step_warnings
-    from ccl.report.tables import to_rich
     from ccl.runs.display import make_display
 
-    display = make_display()
-    if start is not None:
-        from ccl.continual_encoder.pretrained_start import begin_from
+    display, was_there = make_display(), os.path.exists(into)
+    try:
+        if start is not None:
+            from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
+            from ccl.continual_encoder.pretrained_start import begin_from
 
-        begin_from(EncoderFolder(into), start, asked, keep, display)
-    outcomes = ContinualEncoder(EncoderFolder(into)).learn(
-        [Path(image) for image in images],
-        name=name,
-        probe=probe,
-        max_drop=max_drop,
-        restart=restart,
-        keep_versions=keep_versions,
-        max_bad=max_bad,
-        dry_run=dry_run,
-        settings=asked,
-        progress=display,
-    )
+            with listing_bad_images(bad_images_beside(into)):
+                begin_from(EncoderFolder(into), start, asked, keep, display, max_bad)
+        outcomes = ContinualEncoder(EncoderFolder(into)).learn(
+            [Path(image) for image in images],
+            name=name,
+            probe=probe,
+            max_drop=max_drop,
+            restart=restart,
+            keep_versions=keep_versions,
+            max_bad=max_bad,
+            dry_run=dry_run,
+            settings=asked,
+            progress=display,
+        )
+    finally:
+        if dry_run and not was_there:
+            shutil.rmtree(into, ignore_errors=True)  # a start was made only to be measured
     for outcome in outcomes:
-        if outcome.kind == "planned":
-            typer.echo(outcome.message)
-            continue
-        if outcome.step:
-            for table in probe_and_health(outcome.step):
-                display.console.print(to_rich(table, display.console.width))
-        display.note(outcome.message)
-        for line in step_warnings(outcome.step):
-            display.note(f"warning: {line}")
+        _show(outcome, display)
         if outcome.kind == "refused":
-            display.note(f"version {outcome.version} stays the current one")
-            display.note("the same command with a larger --max-drop promotes the new one without learning again")
             raise typer.Exit(1)
     if any(outcome.kind == "learned" for outcome in outcomes):
         display.note(f"its history and health: ccl status {into}, or the page {into / 'report.html'}")
+
+
+def _show(outcome: "Outcome", display: "PlainDisplay | RichDisplay") -> None:
+    """What became of a drop: tables, a line each for health and for what was gained and lost, warnings."""
+    from ccl.continual_encoder.tables import probe_and_health, step_warnings
+    from ccl.report.tables import to_rich
+
+    if outcome.kind == "planned":
+        typer.echo(outcome.message)
+        return
+    if outcome.step:
+        for table in probe_and_health(outcome.step):
+            display.console.print(to_rich(table, display.console.width))
+    for line in (outcome.message, outcome.gains):
+        if line:
+            display.note(line)
+    for line in step_warnings(outcome.step):
+        display.note(f"warning: {line}")
+    if outcome.kind == "refused":
+        display.note(f"version {outcome.version} stays the current one")
+        display.note("the same command with a larger --max-drop promotes the new one without learning again")
 
 
 def _budget(memory: str) -> int | str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import ENCODER, VERSION
+from ccl.cli.options import ENCODER, MAX_BAD, VERSION
 
 
 def probe(
@@ -13,6 +13,7 @@ def probe(
     out: Path | None = typer.Option(
         None, "--out", "-o", help="The classifier's file (.safetensors); else in ENCODER/classifiers."
     ),
+    max_bad: float = MAX_BAD,
     version: int | None = VERSION,
 ) -> None:
     """Fit a classifier on labelled images, report its accuracy on held-out ones, and keep it for ccl predict.
@@ -28,6 +29,7 @@ def probe(
     from ccl.cli.image_input import bar, report_left_out
     from ccl.continual_encoder.classifiers import check_classifier_target, default_path, save
     from ccl.continual_encoder.frozen_encoder import frozen, start
+    from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
     from ccl.continual_encoder.probe_tables import class_table, score_table, write_confusion
     from ccl.continual_encoder.probing import probe as probed
     from ccl.data import load_dataset
@@ -40,11 +42,11 @@ def probe(
     console, encoder = Console(), frozen(state, version)
     out = out or default_path(state, labelled, encoder.version)
     check_classifier_target(out)
-    with bar(console, "looking through the images") as progress:
-        dataset = load_dataset("folder", labelled, progress=progress)
+    with bar(console, "looking through the images") as progress, listing_bad_images(bad_images_beside(out)):
+        dataset = load_dataset("folder", labelled, progress=progress, max_bad=max_bad)
     for line in dataset.notes:
         note(console, line)
-    report_left_out(dataset.skipped, console)
+    report_left_out(dataset.skipped, console, out)
     with bar(console, "reading the images") as progress:
         report = probed(encoder, dataset, start(state), progress)
     save(report.classifier, out)

@@ -40,6 +40,7 @@ def status(
 def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
     from rich.console import Console
 
+    from ccl.continual_encoder.gains import gains_line
     from ccl.continual_encoder.pretrained_start import STARTED
     from ccl.continual_encoder.tables import history, probe_and_health, step_warnings
     from ccl.errors import counted
@@ -63,6 +64,8 @@ def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
         for table in (history(steps, folder.ledger(), now["versions"]), *probe_and_health(steps[-1])):
             console.print(to_rich(table, console.width))
         say(steps[-1]["verdict"])
+        if line := gains_line(steps[-1]):
+            say(line)
         for line in step_warnings(steps[-1]):
             say(f"warning: {line}")
     for event in now["events"]:

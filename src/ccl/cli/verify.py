@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ccl.errors import counted
+
 if TYPE_CHECKING:
     from ccl.continual_encoder.encoder_folder import EncoderFolder
 
@@ -47,13 +49,13 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or an
         except BadImageError as error:
             faults += 1
             typer.echo(f"memory/{path.name}: {error}")
-    typer.echo(f"memory: {len(images)} images written out")
+    typer.echo(f"memory: {counted(len(images), 'image')} written out")
     _end(faults)
 
 
 def _end(faults: int) -> None:
     if faults:
-        typer.echo(f"{faults} faults")
+        typer.echo(counted(faults, "fault"))
         raise typer.Exit(1)
     typer.echo("all is well")
 

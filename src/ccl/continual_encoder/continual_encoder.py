@@ -1,35 +1,35 @@
 """The whole of it from Python: `ccl.ContinualEncoder`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ccl.continual_encoder import classifiers
-from ccl.continual_encoder.contact_sheet import Answer, check_sheet_target, write_sheet
-from ccl.continual_encoder.default_settings import FEWEST_IMAGES, refuse_mistakes
-from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
+from ccl.continual_encoder.contact_sheet import Answer
+from ccl.continual_encoder.current_version import pin_version, roll_back
+from ccl.continual_encoder.drop_stream import drops
+from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.encoder_uses import (
+    encode_images,
+    export_version,
+    predict_images,
+    probe_folder,
+    search_images,
+)
 from ccl.continual_encoder.exporting import Exported
-from ccl.continual_encoder.folder_status import folder_status
-from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen, start
-from ccl.continual_encoder.hub_folder import write_export
-from ccl.continual_encoder.image_arguments import Images, gathered, gathering, name_of
-from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Gather, Options, Outcome, learn
+from ccl.continual_encoder.folder_status import folder_status, in_brief
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
+from ccl.continual_encoder.image_arguments import Images, name_of
+from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Options, Outcome, learn
+from ccl.continual_encoder.new_folder import make_folder
 from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
 from ccl.continual_encoder.page import write_state_page
-from ccl.continual_encoder.pretrained_start import begin_from
-from ccl.continual_encoder.probing import ProbeReport, probe
-from ccl.continual_encoder.searching import Collection, find
-from ccl.data import EncodedSource, ImageSource, chunked, gather_arrays, load_dataset
+from ccl.continual_encoder.probing import ProbeReport
 from ccl.data.ingest import MAX_BAD
-from ccl.errors import UserError, counted
+from ccl.errors import UserError
 from ccl.runs.display import make_display
-from ccl.runs.folder_lock import locked
 from ccl.training import Observer
 
 CHUNK = 2_000  # images of an endless stream that become one step
@@ -77,9 +77,10 @@ class ContinualEncoder:
     ) -> "ContinualEncoder":
         """A new encoder folder. Settings that aren't given are chosen when the first images are known.
 
-        `strategy` and `objective` are rows of `ccl methods`, "ccl" and "moco_v2" unless given. A section is a mapping:
-        `memory={"budget": "50MB"}`, `encoder={"backbone": "resnet18", "width": 64}`. `further` takes every other
-        setting and section of `ccl.Settings` by its name; one that does not exist is refused with the nearest name.
+        `strategy` and `objective` are rows of `ccl methods`, "balanced_rehearsal" and "moco_v2" unless given. A section
+        is a mapping: `memory={"budget": "50MB"}`, `encoder={"backbone": "resnet18", "width": 64}`. `further` takes
+        every other setting and section of `ccl.Settings` by its name; one that does not exist is refused with the
+        nearest name.
 
         With `weights` ("timm:NAME", a file, a folder) it starts from these as version 0, and images at `keep` stand for
         what they know. A mapping is the settings of that name: the weights of losses.
@@ -107,22 +108,7 @@ class ContinualEncoder:
         if isinstance(weights, Mapping):
             settings["weights"], weights = weights, None
         state = EncoderFolder(Path(folder))
-        refuse_mistakes(settings)
-        if weights is None and keep:
-            raise UserError("keep is for an encoder that starts from weights; name them too")
-        if weights is not None:
-            if state.exists():
-                raise UserError(
-                    f"{folder} is an encoder folder already; ContinualEncoder.open({str(folder)!r}) opens it"
-                )
-            begin_from(state, str(weights), settings, [keep] if isinstance(keep, str | Path) else keep)
-            return cls(state)
-        with locked(state.path, STATE):
-            if state.exists():
-                raise UserError(
-                    f"{folder} is an encoder folder already; ContinualEncoder.open({str(folder)!r}) opens it"
-                )
-            state.write(Ledger(asked=settings))
+        make_folder(state, settings, weights, [keep] if isinstance(keep, str | Path) else keep)
         return cls(state)
 
     @classmethod
@@ -134,18 +120,7 @@ class ContinualEncoder:
 
     def __repr__(self) -> str:
         """What the ledger says, without reading a version."""
-        try:
-            ledger = self._state.ledger()
-        except UserError:
-            return f"ContinualEncoder({str(self.folder)!r}, nothing learned)"
-        own = {ledger.current, *ledger.ancestors}
-        sizes = [
-            event["num_images"] for event in ledger.events if event["kind"] == "learned" and event["version"] in own
-        ]
-        learned = f"{counted(sum(sizes), 'image')} in {counted(len(sizes), 'drop')}" if sizes else "nothing learned"
-        pinned = f", version {ledger.pinned} pinned" if ledger.pinned is not None else ""
-        version = f"version {ledger.current}, " if ledger.current else ""
-        return f"ContinualEncoder({str(self.folder)!r}, {version}{learned}{pinned})"
+        return f"ContinualEncoder({str(self.folder)!r}, {in_brief(self._state)})"
 
     def status(self) -> dict[str, Any]:
         """Versions, drops and events, and what is wrong with the current version, as `ccl status --json` has them."""
@@ -213,34 +188,17 @@ class ContinualEncoder:
             max_drop=max_drop,
             restart=restart,
             keep_versions=keep_versions,
+            max_bad=max_bad,
             dry_run=dry_run,
         )
         outcomes = []
-        for drop in self._drops(images, chunk, max_bad):
+        for drop in drops(self._state, images, chunk, max_bad):
             with listing_bad_images(bad_images_beside(self.folder)):
                 outcomes.append(learn(self._state, drop, display, options))
             if outcomes[-1].kind in ("refused", "planned"):
                 break
             write_state_page(self._state)
         return outcomes
-
-    def _drops(self, images: Images, chunk: int, max_bad: float) -> Iterator[Gather]:
-        if isinstance(images, str | Path | np.ndarray | Tensor | Sequence):
-            yield gathering(images, max_bad)
-        else:
-            for part in chunked(self._unseen(images), chunk, minimum=FEWEST_IMAGES):
-                yield gathering(part, max_bad)
-
-    def _unseen(self, images: Iterable[Any]) -> Iterator[Any]:
-        """Images not met before: so that a stream that is begun anew is cut where it was cut the first time."""
-        ledger = self._state.ledger() if self._state.exists() else Ledger()
-        is_new = not self._state.exists() or self._state.knows_nothing(ledger)
-        known = set() if is_new else self._state.seen(self._state.load(ledger.current).about["seen"])
-        for image in images:
-            (digest,) = gather_arrays([image]).digests
-            if digest not in known:
-                known.add(digest)
-                yield image
 
     def frozen(self, version: int | None = None) -> FrozenEncoder:
         """A version to read images with; by default the pinned one, else the current one."""
@@ -261,24 +219,17 @@ class ContinualEncoder:
 
         With `return_paths` also the path of each row; then unusable files, up to 5 %, are left out.
         """
-        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
-            found = gathered(images, Path(scratch), may_skip=return_paths)
-            rows: NDArray[np.float32] = encoder.features(found.source).numpy()
-            return (rows, list(found.names)) if return_paths else rows
+        rows, paths = encode_images(self._state, images, version, may_skip=return_paths)
+        return (rows, paths) if return_paths else rows
 
-    def probe(self, labelled: str | Path, *, save: bool = True, version: int | None = None) -> ProbeReport:
+    def probe(
+        self, labelled: str | Path, *, save: bool = True, version: int | None = None, max_bad: float = MAX_BAD
+    ) -> ProbeReport:
         """Fit a classifier on a folder of class folders; what it is worth beside the start, raw pixels and HOG.
 
-        Saved, it is what `predict` uses.
+        Saved, it is what `predict` uses. More than `max_bad` percent of unusable files are refused.
         """
-        if not Path(labelled).is_dir():
-            raise UserError(f"{labelled} is not a folder")
-        with closing(self.frozen(version)) as encoder, closing(start(self.folder)) as first:
-            report = probe(encoder, load_dataset("folder", labelled), first)
-            if save:
-                path = classifiers.default_path(self.folder, Path(labelled), encoder.version)
-                classifiers.save(report.classifier, path)
-        return report
+        return probe_folder(self._state, Path(labelled), version, max_bad, save=save)
 
     def predict(
         self,
@@ -293,27 +244,14 @@ class ContinualEncoder:
         Unusable files, up to 5 %, are left out. `any_version` takes the newest classifier of another version where this
         one has none.
         """
-        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
-            path = classifiers.newest(self.folder, encoder, any_version) if classifier is None else Path(classifier)
-            fitted = classifiers.load(path)
-            classifiers.check_fits(encoder, fitted, any_version)
-            found = gathered(images, Path(scratch), may_skip=True)
-            answers = classifiers.predict(encoder, fitted, encoder.features(found.source), any_version)
-        return [(name, answer.name, answer.confidence) for name, answer in zip(found.names, answers, strict=True)]
+        chosen = None if classifier is None else Path(classifier)
+        return predict_images(self._state, images, version, chosen, any_version=any_version)
 
     def search(
         self, queries: Images, images: Images, path: str | Path, *, k: int = 10, version: int | None = None
     ) -> list[Answer]:
         """The k images most like each query, best first; written as a sheet to look at, .html or .png."""
-        check_sheet_target(Path(path))
-        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
-            asked, searched = (
-                Collection(encoder.features(found.source), found.names, found.source.encoded)
-                for found in (gathered(some, Path(scratch)) for some in (queries, images))
-            )
-            answers = find(asked, searched, k)
-            write_sheet(Path(path), answers, f"Most alike, by version {encoder.version}")
-            return answers
+        return search_images(self._state, queries, images, Path(path), k, version)
 
     def health(self, version: int | None = None) -> dict[str, Any]:
         """How this version compared with the one before on the remembered images, as plain values, with a verdict."""
@@ -321,51 +259,26 @@ class ContinualEncoder:
         if not steps:
             raise UserError(f"version 0 of {self.folder} is what it started from: there is nothing to compare it with")
         step = steps[-1]
-        return {"verdict": step["verdict"], **(step["health"] or {}), "accuracy": step["accuracy"]}
+        known = {"verdict": step["verdict"], **(step["health"] or {}), "accuracy": step["accuracy"]}
+        return known | ({"gains": step["gains"]} if "gains" in step else {})
 
     def export(self, path: str | Path, *, images: Images | None = None, version: int | None = None) -> Exported:
         """Write the encoder as .safetensors, .pt2 or .onnx with its card, checked against the original on the images.
 
         A path without a suffix is a folder in the hub's layout. Without images it is checked on those it remembers.
         """
-        with TemporaryDirectory() as scratch, closing(self.frozen(version)) as encoder:
-            if images is None:
-                memory = self._state.memory_of(encoder.version)
-                source: ImageSource = EncodedSource(memory.files, memory.ids)
-            else:
-                source = gathered(images, Path(scratch)).source
-            return write_export(encoder, Path(path), source if len(source) else None)[0]
+        return export_version(self._state, Path(path), images, version)
 
     def rollback(self, to: int | None = None) -> int:
         """Make an older version current, by default the newest good one before the current one.
 
         What was learned since may be learned anew.
         """
-        with locked(self.folder, STATE):
-            ledger = self._state.ledger()
-            if ledger.current == 0:
-                raise UserError(f"{self.folder} has learned nothing yet, so there is nothing to roll back")
-            goal = self._state.good_before(ledger) if to is None else to
-            if goal not in self._state.numbers(ledger):
-                raise UserError(
-                    f"{self.folder} has no version {goal} to roll back to; there are {self._state.listed(ledger)}"
-                )
-            if goal == ledger.current:
-                raise UserError(f"version {goal} is the current one already")
-            self._state.load(goal)  # raises where it is not good
-            ledger.record("rolled back", version=goal, before=ledger.current)
-            ledger.current = goal
-            self._state.write(ledger)
+        goal = roll_back(self._state, to)
         write_state_page(self._state)
         return goal
 
     def pin(self, version: int | None) -> None:
         """Use this version whatever is learned meanwhile; None: the current one, always."""
-        with locked(self.folder, STATE):
-            ledger = self._state.ledger()
-            if version is not None and version not in self._state.numbers(ledger):
-                raise UserError(f"{self.folder} has no version {version}; there are {self._state.listed(ledger)}")
-            ledger.pinned = version
-            ledger.record("unpinned" if version is None else "pinned", version=version)
-            self._state.write(ledger)
+        pin_version(self._state, version)
         write_state_page(self._state)

@@ -29,7 +29,7 @@ def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) ->
     And why they are what they are, a line each.
     """
     is_gpu = device == "cuda"
-    values: dict[str, Any] = {"dataset": "folder", "strategy": "ccl", "objective": "moco_v2"}
+    values: dict[str, Any] = {"dataset": "folder", "strategy": "balanced_rehearsal", "objective": "moco_v2"}
     seen, seen_why = _seeing(side, is_gpu)
     effort, effort_why = choose_effort(DropSize(num_images), is_gpu, asked)
     always = {"memory": {"clusters": "estimate"}, "moco_v2": {"key_momentum": 0.99}, "probe": {"after": "never"}}
@@ -68,12 +68,14 @@ def choose_start(
         "memory": {"clusters": "estimate", "budget": 2000, "selection": "view_variance"},
         "predictive_distillation": {"space": "features"},
         "encoder": {"stem": "imagenet", "batch_norm_groups": 1, "freeze_batch_norm": True},
+        "weight_rule": "merge",  # with the weights from before each drop: half of what is lost of the old comes back
         "probe": {"after": "never"},
     }
     for part in (seen, kept, asked):
         values = merged(values, part)
     settings = validated(values)
-    why = f"{settings.encoder.backbone}, views of {settings.views.size} px; batch norm frozen, its features distilled"
+    why = f"{settings.encoder.backbone}, views of {settings.views.size} px; batch norm frozen, "
+    why += "its features distilled, its weights merged with those before a drop"
     return settings, [why]
 
 

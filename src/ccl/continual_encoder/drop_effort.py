@@ -14,7 +14,7 @@ MEMORY_SHARE = 0.05  # of all images seen that are remembered
 FEWEST_KEPT, MOST_KEPT = 100, 2_000  # images, whatever the share says
 _SMALLEST_QUEUE, _LARGEST_QUEUE = 64, 4096
 # For weights that know something: fewer and smaller steps than from nothing.
-_ADAPTING_BATCH, _ADAPTING_RATE = 64, 0.01
+_ADAPTING_BATCH, _ADAPTING_RATE = 64, 0.001  # at 0.01 with frozen batch norm features collapse (docs/adapting.md)
 _ADAPTING = (300, 2, 20)  # updates, and the fewest and most epochs
 
 
@@ -64,8 +64,9 @@ def _why(size: DropSize, values: Mapping[str, Any]) -> str:
     old = f" and {size.num_remembered:,} remembered" if size.num_remembered else ""
     budget = values["memory"]["budget"]
     kept = counted(budget, "image") if isinstance(budget, int) else budget
+    epochs = counted(values["epochs"], "epoch")
     return (
-        f"{counted(size.num_new, 'image')}{old} → batches of {values['batch_size']}, {values['epochs']} epochs, "
+        f"{counted(size.num_new, 'image')}{old} → batches of {values['batch_size']}, {epochs}, "
         f"a queue of {values['moco_v2']['queue_size']}; {kept} may be remembered in all"
     )
 

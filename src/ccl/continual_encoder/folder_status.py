@@ -3,6 +3,8 @@
 from typing import Any
 
 from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.pretrained_start import STARTED
+from ccl.errors import UserError, counted
 from ccl.run_files import read_status
 from ccl.training.checkpoint import DamagedError
 
@@ -32,3 +34,18 @@ def folder_status(folder: EncoderFolder) -> dict[str, Any]:
         "events": ledger.events,
         "steps": steps,
     }
+
+
+def in_brief(folder: EncoderFolder) -> str:
+    """Version, images and drops in a few words, from the ledger alone."""
+    try:
+        ledger = folder.ledger()
+    except UserError:
+        return "nothing learned"
+    own = {ledger.current, *ledger.ancestors}
+    sizes = [event["num_images"] for event in ledger.events if event["kind"] == "learned" and event["version"] in own]
+    started = next((f", starts from {e['weights']}" for e in ledger.events if e["kind"] == STARTED), "")
+    learned = f"{counted(sum(sizes), 'image')} in {counted(len(sizes), 'drop')}" if sizes else "nothing learned"
+    pinned = f", version {ledger.pinned} pinned" if ledger.pinned is not None else ""
+    version = f"version {ledger.current}, " if ledger.current else ""
+    return f"{version}{learned}{started}{pinned}"

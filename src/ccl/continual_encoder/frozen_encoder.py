@@ -143,9 +143,13 @@ def start_encoder(folder: EncoderFolder, settings: Settings) -> FrozenEncoder:
     return FrozenEncoder(encoder, build_viewer(settings, device), settings.encoder, 0, settings.data.resize)
 
 
-def start(state: Path) -> FrozenEncoder:
-    """The encoder of this folder before its first drop, to compare with."""
-    folder = EncoderFolder(state)
+def start(state: str | Path) -> FrozenEncoder:
+    """The encoder of this folder before its first drop, to compare with.
+
+    >>> ccl.frozen_start("my-encoder").version
+    0
+    """
+    folder = EncoderFolder(Path(state))
     settings = folder.settings()
     assert settings is not None, "an encoder folder with a version has settings"
     return start_encoder(folder, settings)

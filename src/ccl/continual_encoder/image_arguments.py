@@ -38,7 +38,7 @@ def name_of(images: Images) -> str:
     if isinstance(images, Sequence) and not isinstance(images, str) and len(images):
         first = images[0]
         more = f" and {len(images) - 1} more" if len(images) > 1 and isinstance(first, str | Path) else ""
-        return name_of(first) + more if isinstance(first, str | Path) else f"{len(images)} images"
+        return name_of(first) + more if isinstance(first, str | Path) else counted(len(images), "image")
     if isinstance(images, str | Path):
         return Path(images).resolve().name or str(images)
     return type(images).__name__

@@ -18,12 +18,14 @@ from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, refus
 from ccl.continual_encoder.drop_settings import ASKED, asked_until, chosen_settings
 from ccl.continual_encoder.encoder_folder import PROBE, STATE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen_encoder import student_of
+from ccl.continual_encoder.gains import gains_line
 from ccl.continual_encoder.pending_drop import UNPACKED, PendingDrop, fingerprint, forget_stale, is_begun, mark_refused
 from ccl.continual_encoder.planning import plan
 from ccl.continual_encoder.promotion import CONFUSION, check_labelled, judged, load_labelled, lost_too_much
 from ccl.continual_encoder.restoring import load_learner
 from ccl.continual_encoder.tables import kept_sentence
 from ccl.data import ArraySource, BadImage, Gathered, ImageSource, SquaredSource, squared, write_bad_images
+from ccl.data.ingest import MAX_BAD
 from ccl.errors import UserError
 from ccl.run_files import METRICS, read_rows
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
@@ -55,6 +57,7 @@ class Options:
     max_drop: float | None = None  # points that may be lost; None: any
     restart: bool = False  # forget an unfinished drop
     keep_versions: int = KEEP_VERSIONS
+    max_bad: float = MAX_BAD  # percent of the labelled folder's files that may be unusable
     dry_run: bool = False  # only say what it would take
 
 
@@ -66,6 +69,11 @@ class Outcome:
     version: int  # the current one; 0 for none
     message: str  # in a line, or some for "planned"
     step: Mapping[str, Any]  # what the state remembers of the drop, as JSON values; empty for "known" and "planned"
+
+    @property
+    def gains(self) -> str:
+        """In a line, what was gained on the new images and lost of the old; empty where nothing was learned."""
+        return gains_line(self.step)
 
 
 def learn(state: EncoderFolder, gather: Gather, display: Observer, options: Options) -> Outcome:
@@ -118,7 +126,8 @@ class _Drop:
             num_remembered = len(self.state.memory_of(self.ledger.current)) if self.parent else 0
             lines = plan(settings, new, num_remembered, self.state.path, self.options.keep_versions)
             return Outcome("planned", self.ledger.current, "\n".join(lines), {})
-        labelled = load_labelled(self.options.probe, settings.data.resize) if self.options.probe else None
+        probe, max_bad = self.options.probe, self.options.max_bad
+        labelled = load_labelled(probe, settings.data.resize, max_bad) if probe else None
         pending.begin(self.state, self.ledger, settings, self.options.restart, self.display)
         if gathered.skipped:
             self._note_bad(gathered.skipped)

@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.encoder_folder import PAGE, EncoderFolder, Ledger
+from ccl.continual_encoder.gains import gains_line
 from ccl.continual_encoder.probe_tables import class_table, confusion_figure, kept_confusion, score_table, scores_of
 from ccl.continual_encoder.tables import (
     ACCURACY,
@@ -54,6 +55,7 @@ def write_state_page(state: EncoderFolder) -> None:
         title=state.path.resolve().name,
         headline=_headline(ledger, steps, memory),
         verdict=steps[-1]["verdict"],
+        gains=gains_line(steps[-1]),
         warnings=step_warnings(steps[-1]),
         probe=_probe(state, steps[-1]),
         history=history(steps, ledger, state.numbers(ledger)),

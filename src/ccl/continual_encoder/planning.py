@@ -36,7 +36,7 @@ def plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, k
     on_disk = keep_versions * version + settings.checkpoint.keep * checkpoint
     free = shutil.disk_usage(next(path for path in folder.absolute().parents if path.exists())).free
     old = f" and {num_remembered:,} remembered" if num_remembered else ""
-    epochs = f"{settings.epochs} epochs in batches of {settings.batch_size}"
+    epochs = f"{counted(settings.epochs, 'epoch')} in batches of {settings.batch_size}"
     rows = {
         "drop": f"{counted(num_new, 'new image')}{old}, {epochs}",
         "time": f"{here}; a probe and the check of its health come on top",

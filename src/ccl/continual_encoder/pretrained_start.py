@@ -15,6 +15,7 @@ from ccl.continual_encoder.drop_settings import ASKED
 from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen_encoder import STUDENT
 from ccl.data import Gathered, gather, squared
+from ccl.data.ingest import MAX_BAD
 from ccl.encoders.foreign_backbones import reads
 from ccl.encoders.weights import ABOUT, read_config
 from ccl.errors import UserError
@@ -37,6 +38,10 @@ def source_of(weights: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     path, kind = Path(weights), foreign_kind(weights)
     if kind is not None and not (path.suffix in (".pt", ".pth", ".safetensors") or os.path.exists(path)):
         return {"backbone": weights, "weights": PRETRAINED}
+    if weights in BACKBONES and not os.path.exists(path):
+        raise UserError(
+            f"--from {weights}: ccl ships no weights; name a file, or timm:{weights} or torchvision:{weights}"
+        )
     named = dict(asked.get("encoder", {}))
     config = read_config(path) if os.path.exists(path) else {}
     found = _described(config) if "backbone" not in named else {}
@@ -64,10 +69,12 @@ def begin_from(
     asked: Mapping[str, Any],
     keep: Sequence[str | Path] = (),
     display: Observer | None = None,
+    max_bad: float = MAX_BAD,
 ) -> None:
     """Make the encoder folder with these weights as version 0, unless it has been made so before.
 
-    Images at `keep` stand for what the weights know: they are rehearsed from the first drop on.
+    Images at `keep` stand for what the weights know: they are rehearsed from the first drop on. More than `max_bad`
+    percent of unusable files among them are refused.
     """
     display = display or Observer()
     with locked(state.path, STATE):
@@ -77,7 +84,7 @@ def begin_from(
             return
         ledger.asked = merged(ledger.asked, asked)
         settings, start = _chosen(weights, ledger.asked, display)
-        memory, digests = _kept(settings, keep, display)
+        memory, digests = _kept(settings, keep, display, max_bad)
         state.write(ledger)  # first: it marks the folder as an encoder folder
         state.write_settings(settings)
         _write_version(state, settings, start, memory, digests, ledger.asked)
@@ -151,19 +158,20 @@ def _chosen(weights: str, asked: Mapping[str, Any], display: Observer) -> tuple[
 
 
 def _kept(
-    settings: Settings, keep: Sequence[str | Path], display: Observer
+    settings: Settings, keep: Sequence[str | Path], display: Observer, max_bad: float
 ) -> tuple[RehearsalMemory, tuple[bytes, ...]]:
     """The images that stand for the past, as many of them as the memory may hold, and the digests of all."""
     memory = RehearsalMemory()
     if not keep:
         return memory, ()
     with TemporaryDirectory() as scratch:
-        found: Gathered = gather(list(keep), Path(scratch), display.loading, settings.data.resize, lambda digest: False)
+        side = settings.data.resize
+        found: Gathered = gather(list(keep), Path(scratch), display.loading, side, lambda digest: False, max_bad)
         found = found.without(lambda digest: False)
         display.run_ends()
         if not len(found.source):
             raise UserError(f"--keep {keep[0]}: there are no images")
-        images = found.source if settings.data.resize is None else squared(found.source, settings.data.resize)
+        images = found.source if side is None else squared(found.source, side)
         order = permutation(images.ids, settings.seed, "kept")
         # One cluster: nobody has grouped them, and the first drop has its own groups beside.
         memory.add(images, order, BEFORE, torch.zeros(len(order)), torch.full((len(order),), float("nan")))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ccl.continual_encoder.classifiers import Classifier, fitted
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
+from ccl.continual_encoder.gains import labelled_advice
 from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.evaluation import ProbeScore, confusion_matrix, pixel_features, score_features
@@ -29,11 +30,15 @@ class ProbeReport:
     scores: Mapping[str, ProbeScore]  # by "features", "start", "pixels" and "hog"; empty where nothing was held out
     class_names: tuple[str, ...]
     confusion: Tensor | None  # (C, C): test images of class i that the classifier took for class j
+    from_weights: bool = False  # whether the start is weights that somebody trained
 
     @property
     def warnings(self) -> list[str]:
         """What to know before one relies on these features, a line each."""
-        return warnings(self.scores)
+        found = warnings(self.scores)
+        if self.from_weights and "start" in self.scores:
+            found += labelled_advice(self.scores["features"].linear, self.scores["start"].linear)
+        return found
 
     @property
     def per_class(self) -> dict[str, float]:
@@ -88,8 +93,12 @@ def probe(
     scores = {"features": score}
     if start is not None:
         scores |= baselines(dataset, start)
+        if frozen.version == start.version:  # the start has no other beside it
+            del scores["start"]
     matrix = confusion_matrix(dataset.test_labels, linear.predict(test), len(dataset.class_names))
-    return ProbeReport(fitted(frozen, dataset, train, linear, score), scores, dataset.class_names, matrix)
+    classifier = fitted(frozen, dataset, train, linear, score)
+    from_weights = start is not None and start.architecture.weights is not None
+    return ProbeReport(classifier, scores, dataset.class_names, matrix, from_weights)
 
 
 def baselines(dataset: Dataset, start: FrozenEncoder) -> dict[str, ProbeScore]:

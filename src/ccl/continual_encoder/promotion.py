@@ -9,11 +9,12 @@ from torch import Tensor
 
 from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, start_encoder, thawed
+from ccl.continual_encoder.gains import recognised, two_views
 from ccl.continual_encoder.probing import baselines
 from ccl.data import Dataset, ImageSource, load_dataset
 from ccl.data.folders import scan
 from ccl.encoders import Encoder
-from ccl.encoders.feature_extraction import evaluating, extract
+from ccl.encoders.feature_extraction import extract
 from ccl.errors import UserError
 from ccl.evaluation import Drift, Reading, confusion_matrix, score_features
 from ccl.memory import RehearsalMemory
@@ -22,9 +23,7 @@ from ccl.training import Learner
 from ccl.training.checkpoint import Checkpoint
 from ccl.views import Viewer
 
-_MOMENT = (-1, -2)  # the views of no step and no selection, the same before and after
 CONFUSION = "confusion"  # of an accuracy: too large to be kept in every version, so it lies beside
-_BATCH = 512
 _MOST_IMAGES = 4096  # remembered ones that are read, at even distances
 
 
@@ -35,9 +34,9 @@ def check_labelled(folder: Path) -> None:
     _refuse_unlabelled(folder, scan(folder))
 
 
-def load_labelled(folder: Path, resize: int | None) -> Dataset:
+def load_labelled(folder: Path, resize: int | None, max_bad: float) -> Dataset:
     """A folder of class folders with a held-out part, in the form that the encoder is used to."""
-    dataset = load_dataset("folder", folder, resize=resize)
+    dataset = load_dataset("folder", folder, resize=resize, max_bad=max_bad)
     _refuse_unlabelled(folder, dataset)
     return dataset
 
@@ -59,48 +58,78 @@ def judged(
     labelled: Dataset | None,
     past: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Health and verdict on what was remembered when the drop came, and accuracy on labelled images, as JSON values."""
+    """Health, verdict, what was gained and lost, and accuracy on labelled images, as JSON values."""
     before = None if parent is None else thawed(settings, parent)
+    # Of the first drop on weights, the version before is the start.
+    start = before if before is not None and before.version == 0 else start_encoder(state, settings)
     # What was remembered then, also what was let go since; where nothing was, what is remembered now.
     memory = learner.memory if parent is None else state.memory_of(parent.number)
+    has_old = parent is not None and len(memory) > 1
     memory = memory if len(memory) > 1 else learner.memory
-    start = start_encoder(state, settings)
+    compared = _remembered(memory, images) if len(memory) > 1 else None
     drift = accuracy = None
-    if len(memory) > 1:
-        source, groups = _remembered(memory, images)
-        was = None if before is None else _read(before.encoder, before.viewer, source)
-        first = extract(start.encoder, source, start.viewer)  # (N, F)
-        drift = Drift.of(was, _read(learner.product, viewer, source), groups, first)
+    if compared is not None:
+        was = None if before is None else _read(before.encoder, before.viewer, compared[0])
+        first = extract(start.encoder, compared[0], start.viewer)  # (N, F)
+        drift = Drift.of(was, _read(learner.product, viewer, compared[0]), compared[1], first)
+    readers = {
+        "start": (start.encoder, start.viewer),
+        "before": None if before is None else (before.encoder, before.viewer),
+        "after": (learner.product, viewer),
+    }
+    gains = {
+        "from_weights": settings.encoder.weights is not None,
+        "has_past": parent is not None,
+        "new": recognised(readers, images),
+        "old": recognised(readers, compared[0]) if compared is not None and has_old else None,
+    }
     if labelled is not None:
-        accuracy = measured_accuracy(learner.product, viewer, labelled)
         known = past[-1]["accuracy"] if past else None
-        if known is not None and known["fingerprint"] != labelled.fingerprint:
-            known = None
-        if known is None and before is not None:
-            was_worth = measured_accuracy(before.encoder, before.viewer, labelled)
-        else:
-            was_worth = known or {}
-        accuracy |= {f"{probe}_before": was_worth.get(probe) for probe in ("linear", "knn")}
-        accuracy["beside"] = (known or {}).get("beside") or _beside(labelled, start)
+        accuracy = _accuracy(learner.product, viewer, labelled, known, before, start)
     for encoder in (before, start):
         if encoder is not None:
             encoder.close()
     return {
         "health": None if drift is None else drift.as_dict(),
-        "verdict": "nothing is remembered, so nothing can be compared" if drift is None else drift.verdict,
+        "verdict": verdict_of(drift, is_of_new=parent is not None and not has_old),
+        "gains": gains,
         "accuracy": accuracy,
     }
+
+
+def verdict_of(drift: Drift | None, is_of_new: bool) -> str:
+    """In words; `is_of_new`: nothing old was remembered, so that the drop's own images were compared."""
+    if drift is None:
+        return "nothing is remembered, so nothing can be compared"
+    if is_of_new and not drift.reasons and drift.neighbour_overlap == drift.neighbour_overlap:
+        share = f"{100 * drift.neighbour_overlap:.0f} %"
+        return f"nothing old was remembered, so only new images can be compared: they keep {share} of their neighbours."
+    return drift.verdict
+
+
+def _accuracy(
+    encoder: Encoder,
+    viewer: Viewer,
+    labelled: Dataset,
+    known: Mapping[str, Any] | None,
+    before: FrozenEncoder | None,
+    start: FrozenEncoder,
+) -> dict[str, Any]:
+    """On labelled images, beside what it was before and what needs no learning; `known` is what the last drop found."""
+    if known is not None and known["fingerprint"] != labelled.fingerprint:
+        known = None
+    found = measured_accuracy(encoder, viewer, labelled)
+    was_worth = known or {}
+    if known is None and before is not None:
+        was_worth = measured_accuracy(before.encoder, before.viewer, labelled)
+    found |= {f"{probe}_before": was_worth.get(probe) for probe in ("linear", "knn")}
+    return found | {"beside": (known or {}).get("beside") or _beside(labelled, start)}
 
 
 def _read(encoder: Encoder, viewer: Viewer, source: ImageSource) -> Reading:
     """What an encoder makes of these images: features, and the embeddings of two views."""
     features = extract(encoder, source, viewer)
-    embedded = []
-    with evaluating(encoder):
-        batches = torch.split(torch.arange(len(source)), _BATCH)
-        for batch in viewer.batches(source, batches, moment=_MOMENT, num_views=2):
-            embedded.append([encoder(view).float().cpu() for view in batch.views])
-    first, second = (torch.cat(views) for views in zip(*embedded, strict=True))
+    (_, first), (_, second) = two_views(encoder, viewer, source)
     return Reading(features, first, second)
 
 

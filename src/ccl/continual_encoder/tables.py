@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ccl.continual_encoder.encoder_folder import Ledger
+from ccl.continual_encoder.gains import frozen_advice
 from ccl.continual_encoder.probe_tables import score_table, scores_of
 from ccl.continual_encoder.probing import warnings
 from ccl.errors import counted
@@ -90,7 +91,7 @@ def probe_and_health(step: Step) -> list[Table]:
 
 def step_warnings(step: Step) -> list[str]:
     """What to know before one relies on the features after a drop, a line each; an empty step has none."""
-    return warnings(scores_of(step.get("accuracy")))
+    return [*warnings(scores_of(step.get("accuracy"))), *frozen_advice(step)]
 
 
 def health(step: Step) -> Table:

@@ -19,7 +19,10 @@ class EncoderTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     `fit` settles which version is used, so that a fitted pipeline gives the same features whatever the encoder folder
     learns later.
 
-    make_pipeline(EncoderTransformer("my-encoder"), LogisticRegression()).fit(paths, labels)
+    >>> transformer = ccl.EncoderTransformer("my-encoder").fit()  # or in make_pipeline(…, LogisticRegression())
+    >>> images = ccl.load_dataset("symbols", images_per_class=2).train.images
+    >>> transformer.transform(images).shape == (20, transformer.n_features_out_)
+    True
     """
 
     def __init__(self, folder: str | Path, version: int | None = None) -> None:

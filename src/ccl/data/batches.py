@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ccl.errors import UserError
+from ccl.errors import UserError, counted
 from ccl.seeding import permutation
 
 
@@ -19,7 +19,9 @@ def epoch_batches(ids: Tensor, batch_size: int, *context: int | str, multiple: i
     if num_units == 0:
         if len(ids) == 0:
             return []
-        raise UserError(f"{len(ids)} images can't fill one batch, whose size must be a multiple of {multiple}")
+        raise UserError(
+            f"{counted(len(ids), 'image')} can't fill one batch, whose size must be a multiple of {multiple}"
+        )
     units_per_batch = batch_size // multiple
     num_batches = -(-num_units // units_per_batch)
     order = permutation(ids, *context, "batches")[: num_units * multiple]  # (N,)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ccl.data.dataset import Classes, Dataset, Progress, joined, narrowed, taken_fingerprint
 from ccl.data.folders import scan
-from ccl.data.ingest import ingest
+from ccl.data.ingest import MAX_BAD, ingest
 from ccl.errors import UserError, did_you_mean
 
 EMBEDDED_DOMAINS = ("digits", "capitals", "greek", "symbols", "textures")
@@ -33,10 +33,12 @@ def load_dataset(
     seed: int = 0,
     download: bool = False,
     progress: Progress | None = None,
+    max_bad: float = MAX_BAD,
 ) -> Dataset:
     """A dataset of `DATASET_NAMES` (or "folder:sub/path", "shards:pattern") below the data root, narrowed and resized.
 
-    Files that can't be decoded are left out and listed in `skipped`. `seed` matters to embedded sets only, which are
+    Files that can't be decoded are left out and listed in `skipped`; more than `max_bad` percent of them are refused.
+    `seed` matters to embedded sets only, which are
     drawn from it. `progress` is called with bytes of downloads and with images that are decoded.
 
     >>> symbols = ccl.load_dataset("symbols", images_per_class=3, resize=16)
@@ -48,7 +50,7 @@ def load_dataset(
     if name == "imagenet-sub" and classes is None:
         classes = _IMAGENET_SUB_CLASSES
     whole = narrowed(_opened(name, data_root(root), resize, seed, download, progress), classes, images_per_class)
-    dataset = ingested(whole, resize, progress)
+    dataset = ingested(whole, resize, progress, max_bad)
     return replace(dataset, fingerprint=taken_fingerprint(whole, classes, resize, dataset.skipped))
 
 
@@ -57,13 +59,15 @@ def data_root(root: Path | str | None) -> Path:
     return Path(root or os.environ.get("CCL_DATA") or "data").expanduser()
 
 
-def ingested(dataset: Dataset, side: int | None = None, progress: Progress | None = None) -> Dataset:
+def ingested(
+    dataset: Dataset, side: int | None = None, progress: Progress | None = None, max_bad: float = MAX_BAD
+) -> Dataset:
     """The dataset without the files that can't be decoded, and squared where a side is given; ids start at 0 again."""
-    train = ingest(dataset.train, side=side, progress=progress)
+    train = ingest(dataset.train, side=side, progress=progress, max_bad=max_bad)
     labels, test, test_labels, notes = dataset.train_labels, None, None, train.notes
     skipped = (*dataset.skipped, *train.skipped)
     if dataset.test is not None:
-        found = ingest(dataset.test, side=side, first_id=len(train.source), progress=progress)
+        found = ingest(dataset.test, side=side, first_id=len(train.source), progress=progress, max_bad=max_bad)
         test, skipped, notes = found.source, (*skipped, *found.skipped), (*notes, *found.notes)
         test_labels = None if dataset.test_labels is None else dataset.test_labels[found.positions]
     return replace(

@@ -4,6 +4,8 @@ Handwritten digits (real images, from scikit-learn), light capitals on dark colo
 stripes, outlined symbols in noise, and textures. Colours are drawn apart from the class.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ Floats = NDArray[np.float64]
 
 NATIVE_SIZE, MIN_SIZE, MAX_SIZE = 24, 16, 32
 NUM_TRAIN, NUM_TEST = 100, 40  # per class
+_KEPT = 16  # parts of sets, of up to 3 MB each, that a process draws once: a short run learns faster than it draws
 
 CAPITALS = "ABEGHKMRSX"
 _GREEK_NAMES = "alpha beta gamma delta theta lambda xi pi psi omega"
@@ -58,6 +61,7 @@ def _shuffled(images: NDArray[np.uint8], *context: int | str) -> tuple[Tensor, T
     return torch.from_numpy(images).permute(0, 3, 1, 2)[order].contiguous(), labels[order]
 
 
+@lru_cache(maxsize=_KEPT)
 def _digits(seed: int, size: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Real handwriting, 8×8 upscaled, white on black; different images in the two parts."""
     from sklearn.datasets import load_digits
@@ -77,6 +81,7 @@ def _digits(seed: int, size: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]
     return np.stack([upscaled(position) for position in train]), np.stack([upscaled(position) for position in test])
 
 
+@lru_cache(maxsize=_KEPT)
 def _drawn(domain: str, num_each: int, size: int, seed: int, *, is_test: bool) -> NDArray[np.uint8]:
     rng = np.random.default_rng(hashed(seed, "embedded", domain, int(is_test)))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ccl.data.dataset import Dataset
 from ccl.data.decoding import SUFFIXES, is_image_name
 from ccl.data.sources import FileSource
-from ccl.errors import UserError, did_you_mean
+from ccl.errors import UserError, counted, did_you_mean
 
 HELD_OUT_EVERY = 5  # of a folder without a test part
 _TEST_FOLDERS = ("val", "test")
@@ -104,7 +104,7 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
     if empty:
         notes.append(f"{folder}: folders without images are skipped: {', '.join(empty[:5])}")
     if listing and loose:
-        notes.append(f"{folder}: {loose} images beside the class folders are skipped")
+        notes.append(f"{folder}: {counted(loose, 'image')} beside the class folders left out")
     return listing, tuple(notes)
 
 

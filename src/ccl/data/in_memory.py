@@ -14,7 +14,7 @@ from torch import Tensor
 from ccl.data.arrays import is_ambiguous, rgb_pixels
 from ccl.data.decoding import encode_png
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource
-from ccl.errors import UserError
+from ccl.errors import UserError, counted
 
 RawImage = NDArray[np.uint8] | bytes | str  # pixels (H, W, 3), an encoded image, the path of a file
 
@@ -62,7 +62,7 @@ class ImageCollector:
         if not self._num_ambiguous:
             return ()
         return (
-            f"{self._num_ambiguous} images may have their channels first or last, as {self._first_ambiguous}; "
+            f"{counted(self._num_ambiguous, 'image')} may have the channels first or last, as {self._first_ambiguous}; "
             "arrays are taken as (H, W, C), tensors as (C, H, W)",
         )
 

@@ -172,6 +172,7 @@ def make_encoder(
     head_width: int | None = None,
     head_layers: int = 2,
     batch_norm_groups: int = 1,
+    synchronised: bool = False,
     options: Mapping[str, Any] | None = None,
     size: int = 224,
     freeze_stages: int = 0,
@@ -182,6 +183,7 @@ def make_encoder(
     """An encoder, a pure function of its arguments: freshly initialised but for the weights that it starts from.
 
     `size` is the side of the images that a backbone of others must be able to read; `start` has this module's names.
+    `synchronised` batch norms have the statistics of all ranks' rows.
     """
     with seeded(seed, "encoder"):
         network = make_backbone(backbone, stem, width, options)
@@ -190,6 +192,6 @@ def make_encoder(
     if start is not None:
         unknown = encoder.load_state_dict(dict(start), strict=False).unexpected_keys
         assert not unknown, f"not of this encoder: {unknown[:3]}"
-    encoder = split_batch_norm(encoder, batch_norm_groups)
+    encoder = split_batch_norm(encoder, batch_norm_groups, synchronised)
     encoder.freeze(freeze_stages, freeze_batch_norm)
     return encoder

@@ -113,11 +113,17 @@ def _without_classifier(network: nn.Module) -> nn.Module:
     return network
 
 
+class NoDropout(nn.Identity):
+    """What stands where a dropout was; timm's ViTs read its rate and give it to a fused attention."""
+
+    p = drop_prob = 0.0
+
+
 def without_random_layers(network: nn.Module) -> nn.Module:
     """In place: dropout and its kin become the identity; names and weights stay."""
     for name, module in list(network.named_modules()):
         if name and any(word in type(module).__name__ for word in _RANDOM_LAYERS):
-            network.set_submodule(name, nn.Identity())
+            network.set_submodule(name, NoDropout())
     return network
 
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ccl.encoders.synchronised_norm import normalised_over_ranks
 from ccl.errors import UserError
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -17,13 +18,16 @@ Network = TypeVar("Network", bound=nn.Module)
 class SplitBatchNorm(_BatchNorm):
     """Batch norm whose statistics in training are those of `num_groups` groups; image n is in group n mod num_groups.
 
+    A `synchronised` one has a single group, of the rows of all ranks.
     `places` says for each row which image of the batch it shows, where that is not its own number (see `placed`).
     Running statistics are shared: they follow the mean over the groups, so that evaluation is plain batch norm.
     """
 
-    def __init__(self, num_features: int, num_groups: int = 1, **options: Any) -> None:
+    def __init__(self, num_features: int, num_groups: int = 1, synchronised: bool = False, **options: Any) -> None:
         super().__init__(num_features, **options)
+        assert num_groups == 1 or not synchronised
         self.num_groups = num_groups
+        self.synchronised = synchronised
         self.after: nn.Module = nn.Identity()  # what a norm of others does to its outcome: timm's have an activation
         self.places: Tensor | None = None  # (rows,)
 
@@ -34,10 +38,12 @@ class SplitBatchNorm(_BatchNorm):
         return cast(Tensor, self.after(self._normed(input)))
 
     def _normed(self, input: Tensor) -> Tensor:  # noqa: A002
-        if not self.training or self.num_groups == 1:
+        if not self.training or (self.num_groups == 1 and not self.synchronised):
             return super().forward(input)
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
+        if self.synchronised:
+            return self._over_ranks(input)
         if self.places is None and len(input) % self.num_groups == 0:
             return self._grouped(input)
         return self._one_by_one(input)
@@ -66,6 +72,16 @@ class SplitBatchNorm(_BatchNorm):
         self._share(mean, var)
         return output
 
+    def _over_ranks(self, images: Tensor) -> Tensor:
+        """The rows of all ranks are one group."""
+        normed, mean, var = normalised_over_ranks(images, self.weight, self.bias, self.eps)
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        momentum = 0.1 if self.momentum is None else self.momentum
+        for running, found in ((self.running_mean, mean), (self.running_var, var)):
+            running.lerp_(found.to(running.dtype), momentum)
+        return normed
+
     def _repeated(self, groups: int) -> tuple[Tensor, Tensor]:
         assert self.running_mean is not None
         assert self.running_var is not None
@@ -84,18 +100,22 @@ class SplitBatchNorm(_BatchNorm):
         self.running_var.copy_(var.reshape(-1, self.num_features).mean(dim=0))
 
 
-def split_batch_norm(module: Network, num_groups: int) -> Network:
-    """Split every batch norm below a module, of whoever's network, in place; names, weights and statistics stay."""
-    for name, child in module.named_children() if num_groups > 1 else ():
+def split_batch_norm(module: Network, num_groups: int, synchronised: bool = False) -> Network:
+    """Split every batch norm below a module, of whoever's network, in place; names, weights and statistics stay.
+
+    A `synchronised` one is not split, but one for all ranks.
+    """
+    for name, child in module.named_children() if num_groups > 1 or synchronised else ():
         if isinstance(child, _BatchNorm) and not isinstance(child, SplitBatchNorm):
-            setattr(module, name, _split(child, num_groups))
+            setattr(module, name, _split(child, num_groups, synchronised))
         else:
-            split_batch_norm(child, num_groups)
+            split_batch_norm(child, num_groups, synchronised)
     return module
 
 
-def _split(norm: _BatchNorm, num_groups: int) -> SplitBatchNorm:
-    split = SplitBatchNorm(norm.num_features, num_groups, eps=norm.eps, momentum=norm.momentum, affine=norm.affine)
+def _split(norm: _BatchNorm, num_groups: int, synchronised: bool) -> SplitBatchNorm:
+    options: dict[str, Any] = {"eps": norm.eps, "momentum": norm.momentum, "affine": norm.affine}
+    split = SplitBatchNorm(norm.num_features, num_groups, synchronised, **options)
     if type(norm) not in (nn.BatchNorm1d, nn.BatchNorm2d):
         # timm's norms end in `drop` and `act`; of another kind nobody knows what it does beside normalising.
         after = [getattr(norm, name, None) for name in ("drop", "act")]

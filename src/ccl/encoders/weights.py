@@ -131,7 +131,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _refusal(path: Path, what: str, error: Exception) -> UserError:
-    why = next(iter(str(error).strip().splitlines()), type(error).__name__)[:120]
+    first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    why = first_line.partition(". ")[0][:120]  # torch explains its own history after the first sentence
     return UserError(f"encoder.weights {path}: {what} ({why})")
 
 

@@ -1,6 +1,6 @@
 """What a representation is worth: features of a frozen encoder, linear and nearest-neighbour probes on them, the
-accuracy matrix of a stream with the row of the random encoder, Forgetting and Forward Transfer; without labels, health
-and drift.
+accuracy matrix of a stream with the row of the random encoder, Forgetting, plasticity and Forward Transfer; without
+labels, health and drift.
 
 Two linear protocols exist and every number names its own: "cached" (`fit`, solved to the optimum on features read once)
 and "paper" (`fit_paper`, the paper's SGD over augmented images).
@@ -9,7 +9,7 @@ and "paper" (`fit_paper`, the paper's SGD over augmented images).
 from ccl.encoders.feature_extraction import evaluating, extract
 from ccl.evaluation.accuracy_matrix import AccuracyMatrix, ProbeResult
 from ccl.evaluation.baseline_features import hog_with_colours, pixel_features, thumbnails
-from ccl.evaluation.continual_metrics import average_accuracy, forgetting, forward_transfer
+from ccl.evaluation.continual_metrics import average_accuracy, forgetting, forward_transfer, plasticity
 from ccl.evaluation.drift import Drift, Reading, centroid_drift, group_agreement, neighbour_overlap
 from ccl.evaluation.health import Health, alignment, effective_rank, is_collapsed, mean_cosine, uniformity
 from ccl.evaluation.knn_probe import fair_voters, knn_accuracy, knn_predict
@@ -17,6 +17,7 @@ from ccl.evaluation.linear_probe import LinearClassifier, fit, standard_error
 from ccl.evaluation.paper_probe import fit_paper
 from ccl.evaluation.probe_score import ProbeScore, confusion_matrix, score_features
 from ccl.evaluation.probe_stream import NUM_HEALTH_IMAGES, Embedded, ProbePart, embed_evenly, probe_stream
+from ccl.evaluation.recognition import recognition
 
 __all__ = [
     "NUM_HEALTH_IMAGES",
@@ -50,7 +51,9 @@ __all__ = [
     "mean_cosine",
     "neighbour_overlap",
     "pixel_features",
+    "plasticity",
     "probe_stream",
+    "recognition",
     "score_features",
     "standard_error",
     "thumbnails",

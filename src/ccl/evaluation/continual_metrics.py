@@ -71,6 +71,19 @@ def forward_transfer(accuracy: Numbers, random_accuracy: Numbers) -> float:
     return float((before - baseline[1:]).mean())
 
 
+def plasticity(accuracy: Numbers) -> float:
+    """How well each dataset is known right after it was learned, on average: the mean of the diagonal.
+
+    Beside Forgetting, what keeping the past costs the present: whoever learns nothing new forgets nothing.
+
+    >>> ccl.evaluation.plasticity([[80, 30, 20], [76, 70, 25], [74, 67, 60]])  # (80 + 70 + 60) / 3
+    70.0
+    """
+    after_its_step = np.diagonal(_matrix(accuracy))  # (T,), a[i, i]
+    _require_known(after_its_step, "the accuracies right after each dataset was learned")
+    return float(after_its_step.mean())
+
+
 def average_accuracy(accuracy: Numbers) -> float:
     """The mean of the last row: how good the final encoder is on all datasets, each with the same weight."""
     last = _matrix(accuracy)[-1]  # (T,)

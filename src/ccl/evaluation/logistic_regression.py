@@ -51,7 +51,7 @@ class LogisticRegression:
     @classmethod
     def of(cls, features: Tensor, targets: Tensor, num_classes: int) -> "LogisticRegression":
         """Take features (N, F) of mean zero, in the type that shall be computed in."""
-        directions = torch.linalg.eigh(features.T @ features / len(features)).eigenvectors.flip(1)  # (F, F)
+        directions = _principal_directions(features)
         rows = torch.cat([features.new_ones(len(features), 1), features @ directions], dim=1)
         return cls(rows, targets, num_classes, directions)
 
@@ -186,3 +186,16 @@ def _newton_step(gradient: Tensor, met: Solution, precondition: Solve) -> Tensor
 
 def _dot(first: Tensor, second: Tensor) -> float:
     return float(torch.dot(first.reshape(-1), second.reshape(-1)))
+
+
+def _principal_directions(features: Tensor) -> Tensor:
+    """Of features (N, F) of mean zero: (F, F), largest variance first."""
+    covariance = features.T @ features / len(features)
+    try:
+        vectors: Tensor = torch.linalg.eigh(covariance).eigenvectors
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        # Dead features leave many equal eigenvalues, among which divide and conquer may not converge, in float64 too.
+        from scipy.linalg import eigh
+
+        vectors = torch.from_numpy(eigh(covariance.double().numpy(), driver="ev")[1]).to(features.dtype)
+    return vectors.flip(1)

@@ -13,6 +13,10 @@ from ccl.encoders.feature_extraction import Encoder, PlainViewer, evaluating, ex
 from ccl.evaluation.linear_probe import LinearClassifier, enumerate_labels, moments
 
 Normalise = Literal["none", "standardise"]
+PAPER_EPOCHS = 100
+PAPER_PROTOCOL = (
+    "linear, paper: SGD with learning rate 30 over 100 epochs of new crops and flips, ×0.1 at 60 and 80, batch 256"
+)
 
 
 class Views(Protocol):
@@ -42,7 +46,7 @@ def fit_paper(
     labels: Tensor,
     viewer: AugmentingViewer,
     num_classes: int | None = None,
-    epochs: int = 100,
+    epochs: int = PAPER_EPOCHS,
     learning_rate: float = 30.0,
     milestones: Sequence[int] = (60, 80),
     batch_size: int = 256,

@@ -7,13 +7,15 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from ccl.data.sources import ImageSource
+from ccl.data.sources import ImageSource, chain
 from ccl.encoders.feature_extraction import Encoder, PlainViewer, extract, extract_both
 from ccl.evaluation.accuracy_matrix import ProbeResult
 from ccl.evaluation.health import Health
 from ccl.evaluation.knn_probe import fair_voters, knn_accuracy
-from ccl.evaluation.linear_probe import CACHED_PROTOCOL, fit
+from ccl.evaluation.linear_probe import CACHED_PROTOCOL, LinearClassifier, fit
+from ccl.evaluation.paper_probe import PAPER_PROTOCOL
 
+FitImages = Callable[[ImageSource, Tensor], LinearClassifier]  # of images and their labels (N,)
 NUM_HEALTH_IMAGES = 2048  # a sample only: every pair of them is compared
 
 
@@ -34,9 +36,11 @@ def probe_stream(
     batch_size: int = 512,
     num_health_images: int = NUM_HEALTH_IMAGES,
     on_progress: Callable[[int, int], None] | None = None,
+    fit_images: FitImages | None = None,
 ) -> ProbeResult:
     """Fit a probe for each part and one for all classes, by the cached protocol; every image is read once for all.
 
+    With `fit_images`, which is to be the paper's protocol, the linear probes are fitted on the images by that instead.
     `on_progress(done, total)` is called after each reading and each fit. Health is that of the test images' embeddings.
     The vote of the nearest neighbours (`fair_voters` of them, temperature 0.07) on the same features stands beside it.
     """
@@ -56,11 +60,13 @@ def probe_stream(
         test.append(features)
         embeddings.append(embedded)
         tick()
-        per_step.append(fit(train[-1], part.train_labels).accuracy(test[-1], part.test_labels))
+        own = fit_images(part.train, part.train_labels) if fit_images else fit(train[-1], part.train_labels)
+        per_step.append(own.accuracy(test[-1], part.test_labels))
         tick()
     train_rows, train_labels = torch.cat(train), torch.cat([part.train_labels for part in parts])
     test_rows, test_labels = torch.cat(test), torch.cat([part.test_labels for part in parts])
-    probe = fit(train_rows, train_labels)
+    every = chain([part.train for part in parts])
+    probe = fit_images(every, train_labels) if fit_images else fit(train_rows, train_labels)
     all_class = [probe.accuracy(rows, part.test_labels) for rows, part in zip(test, parts, strict=True)]
     total = sum(value * len(rows) for value, rows in zip(all_class, test, strict=True)) / len(test_rows)
     tick()
@@ -68,7 +74,8 @@ def probe_stream(
     tick()
     voters = fair_voters(len(train_rows), len(probe.classes))
     neighbours = knn_accuracy(train_rows, train_labels, test_rows, test_labels, voters)
-    return ProbeResult(tuple(per_step), tuple(all_class), total, CACHED_PROTOCOL, health, neighbours)
+    protocol = PAPER_PROTOCOL if fit_images else CACHED_PROTOCOL
+    return ProbeResult(tuple(per_step), tuple(all_class), total, protocol, health, neighbours)
 
 
 @dataclass(frozen=True)

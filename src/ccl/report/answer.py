@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from ccl.report import measures
+from ccl.report.comparisons import comparisons, difference_of
 from ccl.report.provenance import data_differences
 from ccl.report.ranking import labels_used, relative_time, stored
 from ccl.report.run_groups import Arm, Measure, of_equal_steps, records_of
 from ccl.report.statistics import NOT_DISTINGUISHABLE, Estimate, holm, verdict
-from ccl.report.summary import comparisons, difference_of, num_tested, random_accuracy
+from ccl.report.summary import has_paper_probe, num_tested, random_accuracy
 from ccl.report.tables import interval
 
 _MOST_NAMES = 4  # in one list of a sentence
@@ -40,8 +41,10 @@ def answers(arms: Sequence[Arm]) -> list[str]:
 def context(arms: Sequence[Arm]) -> list[str]:
     """What the answer's numbers are to be read beside: the bounds, and what the test set's size leaves open."""
     levels = [f"{arm.name} {about.mean:.1f} %" for arm, about in _measured(arms) if arm.is_all_at_once]
-    random = random_accuracy(records_of(arms))[1]
-    found = [f"All data at once: {_listed(levels)}."] if levels else []
+    # Before training nothing is measured by the paper's probe.
+    random = math.nan if has_paper_probe(arms) else random_accuracy(records_of(arms))[1]
+    found = ["Accuracy on all classes is by the paper's own linear probe."] if has_paper_probe(arms) else []
+    found += [f"All data at once: {_listed(levels)}."] if levels else []
     found += [f"Before training: {random:.1f} %."] if random == random else []
     errors = [about.mean for arm in arms if (about := arm.estimate(measures.error_by_test_set))]
     if errors and (sizes := num_tested(arms)):

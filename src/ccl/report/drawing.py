@@ -34,11 +34,12 @@ STYLES: dict[str, tuple[str, str]] = {
     "ccl": ("#0080c6", "D"),
     "variance_queue": ("#cc79a7", "P"),
     "random_ccl": ("#999933", "X"),
+    "balanced_rehearsal": ("#b40069", "p"),
     "upper_bound": (INK, ""),
 }
 # For strategies without a style: far from the colours above and from each other, on light and on dark pages.
 _SPARE_COLOURS = (
-    *("#9600ff", "#b40069", "#695a0f", "#784ba5", "#ff0f69"),
+    *("#9600ff", "#695a0f", "#784ba5", "#ff0f69"),
     *("#006978", "#9678ff", "#c33cc3", "#00b400", "#a53c1e"),
     *("#ff001e", "#1e6900", "#d29669", "#ff0fff", "#004bff"),
 )

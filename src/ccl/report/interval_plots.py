@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ccl.report.comparisons import comparisons
 from ccl.report.drawing import INK, drawing, short, strategy_styles
 from ccl.report.run_groups import Arm, Measure
 from ccl.report.statistics import Estimate, estimate
-from ccl.report.summary import comparisons
 from ccl.report.tables import interval
 
 _ROW = 0.36  # inches

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer, standard_error
+from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer, plasticity, standard_error
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Measure
 
@@ -15,16 +15,29 @@ def _of_matrix(read: Callable[[AccuracyMatrix], Tensor | float]) -> Measure:
 
 
 # In percent: one probe over all classes of the stream, and each step's own probe, after the last step or its first.
-all_classes = _of_matrix(lambda matrix: matrix.all_class_total[-1])
+all_classes_of_matrix = _of_matrix(lambda matrix: matrix.all_class_total[-1])
 mean_of_steps = _of_matrix(lambda matrix: matrix.per_step[-1].mean())
 first_step_after_it = _of_matrix(lambda matrix: matrix.per_step[0, 0])
 first_step_at_the_end = _of_matrix(lambda matrix: matrix.per_step[-1, 0])
+
+
+def all_classes(record: RunRecord) -> float:
+    """The headline: one probe over all classes after the last step, by the paper's protocol where a run has it."""
+    if not record.has_paper_probe:
+        return all_classes_of_matrix(record)
+    return next((float(row["accuracy"]) for row in record.rows if row["kind"] == "paper_probe"), math.nan)
 
 
 @_of_matrix
 def forgotten(matrix: AccuracyMatrix) -> float:
     """Forgetting in percentage points; needs every row of the matrix, else the last would be taken for the best."""
     return math.nan if matrix.per_step.isnan().any() else forgetting(matrix.per_step)
+
+
+@_of_matrix
+def learned(matrix: AccuracyMatrix) -> float:
+    """Plasticity in percent; needs a probe after every step."""
+    return math.nan if matrix.per_step.diagonal().isnan().any() else plasticity(matrix.per_step)
 
 
 @_of_matrix

@@ -11,14 +11,15 @@ from matplotlib.figure import Figure
 from ccl.atomic_files import write_file
 from ccl.report import figures, measures
 from ccl.report.answer import answers, context
+from ccl.report.comparisons import against_finetuning
 from ccl.report.drawing import LARGE, SMALL, Drawing, Size, drawing_of
 from ccl.report.embedding_maps import embedding_maps
 from ccl.report.interval_plots import dots, forest
-from ccl.report.provenance import facts_by_arm, protocol_line, reservations
+from ccl.report.provenance import facts_by_arm, protocol_line
 from ccl.report.ranking import ranking
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, of_equal_steps, records_of
-from ccl.report.summary import about_test_set, costs, every_run, make_tables
+from ccl.report.summary import about_summary, costs, every_run, has_paper_probe, make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
 from ccl.report.templates import render
@@ -30,7 +31,7 @@ HEADINGS = {
     "answer": "Answer",
     "summary": "Summary",
     "differences": "Differences to Finetuning",
-    "forgetting": "Forgetting and Forward Transfer",
+    "forgetting": "Forgetting, plasticity and Forward Transfer",
     "accuracy": "Accuracy over the stream",
     "first-step": "The first step over the stream",
     "matrices": "Accuracy matrices",
@@ -63,7 +64,7 @@ def write_outcome(
     texts = {f"{name}.md": markdown, f"{name}.tex": "\n".join(map(to_latex, tables))}
     texts[f"{name}-runs.csv"] = to_csv(every_run(records))
     arms = make_arms(records)
-    for table, kind in zip(make_tables(arms), ("summary", "differences"), strict=False):
+    for kind, table in make_tables(arms).items():
         texts[f"{name}-{kind}.csv"] = to_csv(table)
     texts[f"{name}-ranking.csv"] = to_csv(ranking(arms))
     for file, content in texts.items():
@@ -72,18 +73,21 @@ def write_outcome(
 
 
 def write_page(records: Sequence[RunRecord], path: Path, title: str, published: Table | None = None) -> list[Table]:
-    """Write the page of runs; a reader never sees half of it. Returns its tables, the published one last."""
+    """Write the page of runs; a reader never sees half of it. Returns its tables."""
     arms = make_arms(records)
     ranked = ranking(arms)
-    tables = [*make_tables(arms), *([ranked] if len(ranked.rows) > 1 else [])]
+    made = make_tables(arms)
+    of_stream = [made.pop("stream")] if "stream" in made else []  # of another protocol: it ends the tables
+    tables = [*made.values(), *([ranked] if len(ranked.rows) > 1 else [])]
     tables += [] if published is None else [published]
+    tables += of_stream
     maps, seed = _maps(arms)
     facts, of_arms = facts_by_arm(arms)
     probed = [arm for arm in arms if figures.matrices_of(arm)]
     axis = varied_number(probed) if probed else None
     content: dict[str, Any] = {
         **dict.fromkeys(HEADINGS, ()),
-        "summary": [replace(tables[0], note=_below_summary(arms)), *tables[1:]],
+        "summary": [replace(tables[0], note=" ".join(about_summary(arms))), *tables[1:]],  # the protocol ends the page
         **(_streams(arms, probed, axis) if probed else {}),
         "losses": _drawings((_run_name(arm, arm.records[0]), figures.losses(arm.records[0])) for arm in arms),
         "memory": _memories(arms),
@@ -108,6 +112,7 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
         num_unmapped=len(arms) - len(maps),
         facts=facts,
         has_seeds=has_seeds(arms),
+        has_paper_probe=has_paper_probe(arms),
         has_upper_bound=any(arm.is_all_at_once for arm in arms),
     )
     write_file(path, page)
@@ -120,6 +125,8 @@ def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> di
     names = {count: "" if len(groups) == 1 else f"T = {count}" for count in groups}
     full = figures.full_change(probed)
     lost = dots(probed, measures.forgotten, "Forgetting (points, lower is better)")
+    above = against_finetuning(measures.learned, arms)
+    learned = dots(probed, above, "Plasticity against Finetuning (points, higher is better)")
     gained = dots(probed, measures.transferred, "Forward Transfer (points, higher is better)")
     compared = forest(arms) if has_seeds(arms) else None
 
@@ -132,16 +139,11 @@ def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> di
     return {
         "answer": [Hero(*pair) for pair in zip(answering(LARGE), answering(SMALL), strict=True)],
         "differences": _drawings([("", compared)] if compared else []),
-        "forgetting": _drawings(("", figure) for figure in (lost, gained) if figure is not None),
+        "forgetting": _drawings(("", figure) for figure in (lost, learned, gained) if figure is not None),
         "accuracy": over_stream(SMALL) if axis else [],
         "first-step": _drawings((names[n], figures.first_step_over_stream(group, n)) for n, group in groups.items()),
         "matrices": _drawings((arm.name, figures.accuracy_matrix(arm, full)) for arm in probed),
     }
-
-
-def _below_summary(arms: Sequence[Arm]) -> str:
-    """What the summary must be read with, without the protocol, which ends the page."""
-    return " ".join([*about_test_set(arms), *reservations(arms)])
 
 
 def _drawings(figures_by_name: Iterable[tuple[str, Figure | None]]) -> list[Drawing]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ccl.evaluation.paper_probe import PAPER_PROTOCOL
 from ccl.loading import dump_settings
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, records_of, seeds_of, varied_settings
@@ -35,6 +36,7 @@ def stamp(record: RunRecord) -> Facts:
         "batch size": str(settings.batch_size),
         "views": protocol.get("views", ""),
         "probe": ", ".join(_probes(record)),
+        "probed network": protocol.get("probed_network", "product"),  # older runs do not record it
         "seed": protocol.get("seed", ""),
         "device": protocol.get("device", ""),
         "threads": protocol.get("threads", ""),
@@ -44,11 +46,6 @@ def stamp(record: RunRecord) -> Facts:
         "torch": protocol.get("torch", ""),
         "Python": protocol.get("python", ""),
     }
-
-
-def protocol_note(arms: Sequence[Arm]) -> str:
-    """Below a table: what can't be compared, what is not complete, and the protocol of all its numbers."""
-    return " ".join([*reservations(arms), protocol_line(arms)])
 
 
 def reservations(arms: Sequence[Arm]) -> list[str]:
@@ -140,8 +137,9 @@ def run_facts(record: RunRecord) -> Facts:
 
 
 def _probes(record: RunRecord) -> list[str]:
-    """The protocols by which a run was probed."""
-    return list(dict.fromkeys(str(row["protocol"]) for row in record.rows if row["kind"] == "probe"))
+    """The protocols by which a run was probed; where the headline has one of its own, that first."""
+    found = dict.fromkeys(str(row["protocol"]) for row in record.rows if row["kind"] == "probe")
+    return [f"{PAPER_PROTOCOL} (all classes)"] * record.has_paper_probe + list(found)
 
 
 def _shared(every: Sequence[Facts]) -> Facts:

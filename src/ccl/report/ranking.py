@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 from ccl.report import measures
+from ccl.report.comparisons import partners
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, Measure, has_seeds
-from ccl.report.summary import partners
 from ccl.report.tables import Cell, Table, interval
 from ccl.settings import Settings
 from ccl.strategies import STRATEGIES, asks_clusters

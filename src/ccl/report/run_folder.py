@@ -183,6 +183,11 @@ class RunRecord:
         return [str(step["name"]) for step in self.protocol["steps"]]
 
     @property
+    def has_paper_probe(self) -> bool:
+        """Whether its headline is a number of its own, by the paper's protocol, beside a matrix by the cached one."""
+        return self.settings.probe.adds_paper_accuracy
+
+    @property
     def num_test_images(self) -> list[int] | None:
         """Of each step, no image in two of them; None for runs of older versions, which do not say."""
         found = [step.get("num_test_images") for step in self.protocol["steps"]]

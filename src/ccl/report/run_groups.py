@@ -1,7 +1,7 @@
 """Runs grouped into arms: everything equal but the seed, so that their numbers may be averaged."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from ccl.catalogue import title_of
 from ccl.errors import UserError
 from ccl.report.run_folder import RunRecord
 from ccl.report.statistics import Estimate, estimate
-from ccl.settings import Settings
+from ccl.settings import Settings, own_defaults
 from ccl.strategies import matters, strategy_title
 
 Measure = Callable[[RunRecord], float]  # nan where it doesn't exist
@@ -104,17 +104,43 @@ def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
 
 
 def varied_settings(records: Sequence[RunRecord]) -> list[str]:
-    """The settings, as `a.b`, that are not the same in all runs, of those that may change a number."""
+    """The settings, as `a.b`, that are not the same in all runs, of those that may change a number.
+
+    What a strategy or an objective brings along as its own default belongs to its name, and was not varied.
+    """
     every = [flat(record.settings) for record in records]
-    return [name for name in every[0] if len({repr(values[name]) for values in every}) > 1]
+    return [
+        name
+        for name in every[0]
+        if len({repr(values[name]) for values in every}) > 1 and not _comes_with_rows(name, records)
+    ]
+
+
+def _comes_with_rows(name: str, records: Sequence[RunRecord]) -> bool:
+    """Whether runs differ in a setting only where one has its strategy's or its objective's own default."""
+    by_row: dict[tuple[str, str], set[str]] = {}
+    others: set[str] = set()
+    for record in records:
+        settings = record.settings
+        value = repr(flat(settings)[name])
+        by_row.setdefault((settings.objective, settings.strategy), set()).add(value)
+        wanted = _flattened(own_defaults(settings.objective, settings.strategy))
+        if name not in wanted or repr(wanted[name]) != value:
+            others.add(value)
+    return len(others) <= 1 and all(len(values) == 1 for values in by_row.values())
 
 
 def flat(settings: Settings) -> dict[str, Any]:
     """Every setting that may change a number, as `a.b`."""
+    found = _flattened(settings.model_dump())
+    return {key: part for key, part in found.items() if key not in _ASIDE and not key.startswith("checkpoint.")}
+
+
+def _flattened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of sections as `a.b`, beside those without a section."""
     found: dict[str, Any] = {}
-    for name, value in settings.model_dump().items():
-        inner = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
-        found |= {key: part for key, part in inner.items() if key not in _ASIDE and not key.startswith("checkpoint.")}
+    for name, value in values.items():
+        found |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
     return found
 
 

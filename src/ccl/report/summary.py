@@ -1,25 +1,28 @@
-"""Runs as tables: each arm's numbers and costs, its paired differences to the baselines, every run with its stamp."""
+"""Runs as tables: each arm's numbers and costs, every run with its stamp."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import TypeVar
 
 from ccl.evaluation import standard_error
 from ccl.report import measures
-from ccl.report.provenance import protocol_note, stamp
+from ccl.report.comparisons import against_finetuning, differences
+from ccl.report.provenance import protocol_line, reservations, stamp
 from ccl.report.run_folder import RunRecord
-from ccl.report.run_groups import Arm, Measure, has_seeds, records_of
-from ccl.report.statistics import Difference, Estimate, Share, gap_share, holm, paired_difference, verdict
-from ccl.report.tables import Cell, Table, interval
+from ccl.report.run_groups import Arm, Measure, has_seeds, make_arms, records_of
+from ccl.report.statistics import Estimate
+from ccl.report.tables import Cell, Table
 
 RANDOM_TITLE = "Random initialisation"
+ALL_CLASSES = "All classes (%)"
+PLASTICITY = "Plasticity (%)"
+RELATIVE_PLASTICITY = "Plasticity against Finetuning"
 MEASURES: dict[str, Measure] = {
-    "All classes (%)": measures.all_classes,
+    ALL_CLASSES: measures.all_classes,
     "Mean of steps (%)": measures.mean_of_steps,
     "First step, after it (%)": measures.first_step_after_it,
     "First step, at the end (%)": measures.first_step_at_the_end,
+    PLASTICITY: measures.learned,
     "Forgetting ↓": measures.forgotten,
     "Forward Transfer ↑": measures.transferred,
     "Training (s)": measures.training_seconds,
@@ -30,41 +33,103 @@ COSTS: dict[str, Measure] = {
     "Peak memory (MB)": measures.peak_megabytes,
     "On disk (MB)": measures.folder_megabytes,
 }
-Found = TypeVar("Found")
 TEST_SET = "± by test set"
-_SPARE = ("Training (s)", TEST_SET, "Mean of steps (%)", "First step, after it (%)", "Forward Transfer ↑", "Seeds")
-BASELINES = ("finetuning", "simple_rehearsal")
-# Each test makes the others weaker: Finetuning against Simple Rehearsal is the reverse of a test that is made.
-_UNTESTED = {("finetuning", "simple_rehearsal"), ("upper_bound", "simple_rehearsal")}
+# The first to go on a narrow terminal come first.
+_OF_STEPS = ("Mean of steps (%)", "First step, after it (%)")
+_SPARE = ("Training (s)", TEST_SET, *_OF_STEPS, "Forward Transfer ↑", "Seeds", PLASTICITY, "First step, at the end (%)")
 
 
-def make_tables(arms: Sequence[Arm]) -> list[Table]:
-    """The tables of these arms: the summary, and tests where several seeds allow them."""
+def make_tables(arms: Sequence[Arm]) -> dict[str, Table]:
+    """The tables of these arms: the summary, tests where several seeds allow them, and what has another protocol."""
     tested = differences(arms)
-    return [summary(arms), *([tested] if tested.rows and has_seeds(arms) else [])]
+    found = {"summary": summary(arms)}
+    found |= {"differences": tested} if tested.rows and has_seeds(arms) else {}
+    return found | ({"stream": along_the_stream(arms)} if has_paper_probe(arms) else {})
+
+
+def has_paper_probe(arms: Sequence[Arm]) -> bool:
+    """Whether the headline of some run is by the paper's protocol, and all its other accuracies are not."""
+    return any(record.has_paper_probe for record in records_of(arms))
 
 
 def summary(arms: Sequence[Arm]) -> Table:
     """A row for the random initialisation and one per arm; accuracies in percent, differences in percentage points.
 
-    Beside the accuracy on all classes stands its standard error by the test set, where runs say how large that is.
+    Beside the accuracy on all classes stands its standard error by the test set, where runs say how large that is, and
+    beside plasticity what it is above Finetuning's, where there is a Finetuning. Of runs with the paper's own probe
+    only what that measured: numbers of different protocols never stand in one table.
     """
-    seeds = ("Seeds",) if has_seeds(arms) else ()
-    columns = ["Strategy", *seeds, *MEASURES]
-    rows = [_random_row(arms)]
-    for arm in arms:
-        rows.append([arm.name, *(_seeds(arm) for _ in seeds), *map(arm.estimate, MEASURES.values())])
+    by_paper = has_paper_probe(arms)
+    shown = {name: MEASURES[name] for name in (ALL_CLASSES, "Training (s)")} if by_paper else MEASURES
+    columns, rows = _columns(arms, shown)
+    random = [] if by_paper else [_random_row(arms)]
     if num_tested(arms):
-        place = columns.index("All classes (%)") + 1
-        columns.insert(place, TEST_SET)
-        errors = [_random_error(arms), *(_known(arm.estimate(measures.error_by_test_set)) for arm in arms)]
-        for row, error in zip(rows, errors, strict=True):
-            row.insert(place, error)
-    title = f"Accuracy of a linear probe after the last step{_spread(arms)}"
-    note = " ".join([*about_test_set(arms), protocol_note(arms)])
-    return Table(
-        title, tuple(columns), tuple(map(tuple, rows)), note, tuple(name for name in _SPARE if name in columns)
+        errors = [*(_random_error(arms) for _ in random)]
+        errors += [_known(arm.estimate(measures.error_by_test_set)) for arm in arms]
+        _insert(columns, [*random, *rows], ALL_CLASSES, TEST_SET, errors)
+    _add_relative_plasticity(columns, random, rows, arms)
+    probe = "the paper's linear probe" if by_paper else "a linear probe"
+    title = f"Accuracy of {probe} after the last step{_spread(arms)}"
+    return _table(title, columns, [*random, *rows], " ".join([*about_summary(arms), protocol_line(arms)]))
+
+
+def along_the_stream(arms: Sequence[Arm]) -> Table:
+    """What the accuracy matrix says, where the headline is by another protocol than the matrix."""
+    shown = MEASURES | {ALL_CLASSES: measures.all_classes_of_matrix}
+    shown.pop("Training (s)")
+    columns, rows = _columns(arms, shown)
+    random = [_random_row(arms)[:-1]]
+    _add_relative_plasticity(columns, random, rows, arms)
+    note = (
+        "By the cached probe, in all columns: not to be compared with figures of the paper, nor with the accuracy on "
+        "all classes above."
     )
+    title = f"Along the stream: accuracy of the cached probe{_spread(arms)}"
+    return _table(title, columns, [*random, *rows], " ".join([note, *_about_plasticity(arms)]))
+
+
+def _columns(arms: Sequence[Arm], shown: Mapping[str, Measure]) -> tuple[list[str], list[list[Cell]]]:
+    seeds = ("Seeds",) if has_seeds(arms) else ()
+    rows: list[list[Cell]] = [
+        [arm.name, *(_seeds(arm) for _ in seeds), *map(arm.estimate, shown.values())] for arm in arms
+    ]
+    return ["Strategy", *seeds, *shown], rows
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], note: str) -> Table:
+    spare = tuple(name for name in _SPARE if name in columns)
+    return Table(title, tuple(columns), tuple(map(tuple, rows)), note, spare)
+
+
+def _add_relative_plasticity(
+    columns: list[str], random: list[list[Cell]], rows: list[list[Cell]], arms: Sequence[Arm]
+) -> None:
+    above = against_finetuning(measures.learned, arms)
+    if PLASTICITY in columns and any(relative := [arm.estimate(above) for arm in arms]):
+        _insert(columns, [*random, *rows], PLASTICITY, RELATIVE_PLASTICITY, [*(None for _ in random), *relative])
+
+
+def _insert(columns: list[str], rows: list[list[Cell]], after: str, name: str, cells: Sequence[Cell]) -> None:
+    """Put a column behind another."""
+    place = columns.index(after) + 1
+    columns.insert(place, name)
+    for row, cell in zip(rows, cells, strict=True):
+        row.insert(place, cell)
+
+
+def about_summary(arms: Sequence[Arm]) -> list[str]:
+    """What the summary must be read with, without the protocol: first of all what can't be compared."""
+    about = [] if has_paper_probe(arms) else _about_plasticity(arms)
+    return [*reservations(arms), *_about_test_set(arms), *about]
+
+
+def _about_plasticity(arms: Sequence[Arm]) -> list[str]:
+    """A sentence on what plasticity is, where runs were probed after every step."""
+    sentence = (
+        "Plasticity: a probe of each step's own classes right after that step, mean over steps; against Finetuning: in "
+        "points, seed by seed; below zero, keeping the past costs the present so much."
+    )
+    return [sentence] if any(arm.estimate(measures.learned) for arm in arms) else []
 
 
 def num_tested(arms: Sequence[Arm]) -> list[int]:
@@ -72,7 +137,7 @@ def num_tested(arms: Sequence[Arm]) -> list[int]:
     return sorted({sum(sizes) for record in records_of(arms) if (sizes := record.num_test_images)})
 
 
-def about_test_set(arms: Sequence[Arm]) -> list[str]:
+def _about_test_set(arms: Sequence[Arm]) -> list[str]:
     """A sentence on how large the test set is, where runs say so."""
     num = " or ".join(f"{size:,}" for size in num_tested(arms))
     sentence = (
@@ -98,81 +163,17 @@ def _spread(arms: Sequence[Arm]) -> str:
     return "; mean ± standard deviation over seeds" if has_seeds(arms) else ""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """An arm against a baseline of its own objective and number of steps, over equal seeds."""
-
-    arm: Arm
-    baseline: Arm
-    difference: Difference
-    p_value: float  # corrected for all tests made together; nan for one seed
-    share: Share | None  # of the gap from Finetuning to Upper Bound; None where there is no such gap
-
-    @property
-    def words(self) -> str:
-        return verdict(self.difference, self.p_value)
-
-
-def comparisons(arms: Sequence[Arm]) -> list[Comparison]:
-    """Each arm against Finetuning, and those with a memory against Simple Rehearsal, on all classes."""
-    pairs = [
-        (arm, baseline)
-        for strategy in BASELINES
-        for arm in arms
-        for baseline in partners(arm, arms, strategy)
-        if (arm.strategy, strategy) not in _UNTESTED
-    ]
-    paired = [(pair, difference_of(*pair)) for pair in pairs]
-    found = [(pair, difference) for pair, difference in paired if difference is not None]
-    corrected = holm([difference.p_value for _, difference in found])
-    return [
-        Comparison(arm, baseline, difference, p_value, _share(arm, baseline, arms))
-        for ((arm, baseline), difference), p_value in zip(found, corrected, strict=True)
-    ]
-
-
-def difference_of(arm: Arm, other: Arm) -> Difference | None:
-    """On all classes, over the seeds that both have; None where they share none."""
-    return _over_equal_seeds(paired_difference, (arm, other))
-
-
-def differences(arms: Sequence[Arm]) -> Table:
-    """The comparisons as a table: tested, in words, and with the share of the gap that an arm closes."""
-    columns = ("Strategy", "against", "Seeds", "Points", "95 % interval", "p", "In words", "Gap closed", "interval")
-    return Table(
-        "Paired differences over equal seeds, all classes, in percentage points",
-        columns,
-        tuple(_row(comparison) for comparison in comparisons(arms)),
-        "Paired t-tests, p corrected for their number by Holm's method; significant below 0.05. Gap closed: "
-        "the share of the way from Finetuning to Upper Bound, ratio of means, with Fieller's 95 % interval (none "
-        "where the gap itself is not distinguishable from zero).",
-        ("interval", "Seeds"),
-    )
-
-
-def _row(comparison: Comparison) -> tuple[Cell, ...]:
-    difference, p_value, share = comparison.difference, comparison.p_value, comparison.share
-    bounds = None if share is None else interval(100 * share.low, 100 * share.high, 0)
-    return (
-        comparison.arm.name,
-        comparison.baseline.name,
-        str(difference.num),
-        f"{difference.mean:+z.1f}",
-        interval(difference.low, difference.high),
-        None if math.isnan(p_value) else "< 0.001" if p_value < 0.001 else f"{p_value:.3f}",
-        comparison.words,
-        None if share is None else f"{100 * share.value:z.0f} %",
-        None if bounds is None else f"{bounds} %",
-    )
-
-
 def every_run(records: Sequence[RunRecord]) -> Table:
     """One row per run: its numbers, and the stamp they must be read with."""
     stamps = [stamp(record) for record in records]
-    columns = ("strategy", "objective", *MEASURES, "peak memory (MB)", *stamps[0])
+    further = {
+        RELATIVE_PLASTICITY: against_finetuning(measures.learned, make_arms(records)),
+        "peak memory (MB)": measures.peak_megabytes,
+    }
+    columns = ("strategy", "objective", *MEASURES, *further, *stamps[0])
     rows = []
     for record, own in zip(records, stamps, strict=True):
-        numbers = [measure(record) for measure in (*MEASURES.values(), measures.peak_megabytes)]
+        numbers = [measure(record) for measure in (*MEASURES.values(), *further.values())]
         known = [None if math.isnan(number) else number for number in numbers]
         rows.append((record.settings.strategy, record.settings.objective, *known, *own.values()))
     return Table("Every run", columns, tuple(rows), "")
@@ -200,8 +201,8 @@ def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float, i
 def _random_row(arms: Sequence[Arm]) -> list[Cell]:
     per_step, total, num_measured = random_accuracy(records_of(arms))
     name = RANDOM_TITLE + (f" (mean of {num_measured})" if num_measured > 1 else "")
-    # It never learns, so its accuracy on the first step's data is the same at any time.
-    numbers = (total, fmean(per_step), per_step[0], per_step[0])
+    # It never learns, so its accuracy on a step's data is the same at any time.
+    numbers = (total, fmean(per_step), per_step[0], per_step[0], fmean(per_step))
     known = [None if math.isnan(number) else number for number in numbers]
     return [name, *([None] if has_seeds(arms) else []), *known, None, None, None]
 
@@ -224,33 +225,3 @@ def _seeds(arm: Arm) -> str:
     seeds = [record.settings.seed for record in arm.records]
     is_range = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
     return f"{seeds[0]}–{seeds[-1]}" if is_range else ", ".join(map(str, seeds))
-
-
-def partners(arm: Arm, arms: Sequence[Arm], strategy: str) -> list[Arm]:
-    """The arms of another strategy that this one is measured against: same objective, same steps where they matter.
-
-    What is learned all at once has no steps, so it has a partner for each number of them; other arms have one.
-    """
-
-    def fits(other: Arm) -> bool:
-        one_step = arm.is_all_at_once or other.is_all_at_once
-        same_steps = one_step or len(other.step_names) == len(arm.step_names)
-        return other.strategy == strategy and other.settings.objective == arm.settings.objective and same_steps
-
-    found = [other for other in arms if other is not arm and fits(other)]
-    return found if arm.is_all_at_once else found[:1]
-
-
-def _over_equal_seeds(compute: Callable[..., Found], arms: Sequence[Arm]) -> Found | None:
-    """A function of the arms' accuracies at the seeds that all of them have; None where they share none."""
-    values = [arm.values(measures.all_classes) for arm in arms]
-    common = sorted(set.intersection(*(set(found) for found in values)))
-    return compute(*([found[seed] for seed in common] for found in values)) if common else None
-
-
-def _share(arm: Arm, baseline: Arm, arms: Sequence[Arm]) -> Share | None:
-    tops = partners(arm, arms, "upper_bound")
-    if baseline.strategy != "finetuning" or not tops or arm.is_all_at_once:
-        return None
-    share = _over_equal_seeds(gap_share, [baseline, arm, tops[0]])
-    return None if share is None or math.isnan(share.value) else share

@@ -1,6 +1,6 @@
 """Self-supervised distillation from a momentum teacher, on the old images of a batch."""
 
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -39,6 +39,9 @@ class TeacherDistillation(Retention):
         self.reduction = reduction
         self.plain_images = plain_images
         self.teacher = MomentumEncoder(encoder, momentum)
+
+    def momentum_teacher(self) -> Encoder:
+        return cast(Encoder, self.teacher.copy)
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         self.teacher.reset(encoder)

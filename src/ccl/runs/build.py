@@ -1,5 +1,6 @@
 """The edge where settings end: each builder reads them and passes plain keyword arguments."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -14,9 +15,10 @@ from ccl.composition import Composition
 from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
 from ccl.encoders import Encoder, make_encoder, split_batch_norm
 from ccl.encoders.foreign_backbones import refuse_random
-from ccl.errors import UserError
+from ccl.errors import UserError, counted
 from ccl.evaluation import ProbePart
 from ccl.memory import Budget
+from ccl.runs.rank_groups import fitting, groups_of_this_rank, is_synchronised, refuse_ranks
 from ccl.runs.stream_builder import cut_datasets, probe_parts
 from ccl.seeding import seeded
 from ccl.settings import Settings
@@ -40,7 +42,7 @@ class Stream:
 def build_stream(settings: Settings, progress: Callable[[int, int], None] | None = None) -> Stream:
     """Load the data and cut it, and refuse before any training what can't work."""
     data = settings.data
-    _refuse_ranks(settings)
+    refuse_ranks(settings)
     if len(set(settings.dataset)) < len(settings.dataset):
         raise UserError(f"dataset names one set twice: {','.join(settings.dataset)}")
     datasets = [
@@ -71,9 +73,10 @@ def _check(settings: Settings, stream: Stream) -> None:
     """Impossible combinations that show only once the data is known."""
     sizes = [len(source) for source in stream.arrivals]
     if min(sizes) < settings.batch_size:
+        where = f"the {counted(min(sizes), 'image')} of step {sizes.index(min(sizes)) + 1}"
         raise UserError(
-            f"batch_size {settings.batch_size} exceeds the {min(sizes)} images of step {sizes.index(min(sizes)) + 1}; "
-            f"nearest valid value: {_fitting(min(sizes), settings.encoder.batch_norm_groups)}"
+            f"batch_size {settings.batch_size} exceeds {where}; "
+            f"nearest valid value: {fitting(min(sizes), settings.encoder.batch_norm_groups)}"
         )
     selection = build_selection(settings)
     budget = selection.budget if selection else None
@@ -91,24 +94,9 @@ def _check(settings: Settings, stream: Stream) -> None:
             )
         if clusters > len(source):
             raise UserError(
-                f"memory.clusters {clusters} exceeds the {len(source)} images of step {number}; "
+                f"memory.clusters {clusters} exceeds the {counted(len(source), 'image')} of step {number}; "
                 f"nearest valid value: {len(source)}"
             )
-
-
-def _refuse_ranks(settings: Settings) -> None:
-    """Each process must have whole batch-norm groups; batches are multiples of the groups, so they divide too."""
-    groups, count = settings.encoder.batch_norm_groups, ranks.size()
-    if groups % count:
-        nearest = -(-groups // count) * count
-        raise UserError(
-            f"encoder.batch_norm_groups {groups} can't be spread over {count} processes; "
-            f"set it to {nearest} or another multiple of {count}"
-        )
-
-
-def _fitting(num_images: int, groups: int) -> int:
-    return max(num_images // groups * groups, groups)
 
 
 def build_recipe(settings: Settings) -> Recipe:
@@ -135,7 +123,8 @@ def build_encoder(settings: Settings, device: torch.device, start: Mapping[str, 
         head=options.head,
         head_width=options.head_width,
         head_layers=options.head_layers,
-        batch_norm_groups=_groups_of_this_rank(settings),
+        batch_norm_groups=groups_of_this_rank(settings),
+        synchronised=is_synchronised(settings),
         options=options.options,
         size=build_recipe(settings).size,
         freeze_stages=options.freeze_stages,
@@ -181,7 +170,7 @@ def uses_channels_last(settings: Settings, device: torch.device, dtype: torch.dt
     # A CPU's convolutions and tensor cores read channels last (docs/performance.md); split batch norm lays groups side
     # by side as channels, and would copy every time. Never by timing, so that bits are a function of the settings.
     is_faster = device.type == "cpu" or (device.type == "cuda" and dtype is not torch.float32)
-    return is_faster and settings.encoder.batch_norm_groups == 1
+    return is_faster and settings.encoder.batch_norm_groups == 1 and not settings.is_too_narrow_for_channels_last
 
 
 def build_composition(settings: Settings) -> Composition:
@@ -202,11 +191,9 @@ def _build(name: str, row: PartRow, settings: Settings, encoder: Encoder | None 
     offered |= {} if encoder is None else {"encoder": encoder, "dim": encoder.dim}
     with seeded(settings.seed, "part", name):  # where it owns weights
         part = row.make(offered, **({} if section is None else section.model_dump()))
-    return split_batch_norm(part, _groups_of_this_rank(settings)) if isinstance(part, torch.nn.Module) else part
-
-
-def _groups_of_this_rank(settings: Settings) -> int:
-    return settings.encoder.batch_norm_groups // ranks.size()  # settings count the groups of all processes
+    if not isinstance(part, torch.nn.Module):
+        return part
+    return split_batch_norm(part, groups_of_this_rank(settings), is_synchronised(settings))
 
 
 def build_plan(settings: Settings) -> Plan:
@@ -215,7 +202,7 @@ def build_plan(settings: Settings) -> Plan:
     return Plan(
         epochs=settings.epochs,
         batch_size=settings.batch_size,
-        batch_multiple=settings.encoder.batch_norm_groups,
+        batch_multiple=math.lcm(settings.encoder.batch_norm_groups, ranks.size()),
         seed=settings.seed,
         optimizer=settings.optimizer.name,
         statistics=settings.encoder.statistics,

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ccl.catalogue import EMBEDDINGS, SELECTIONS, VIEWS, foreign_kind
 from ccl.encoders import Encoder
+from ccl.evaluation.paper_probe import PAPER_EPOCHS
 from ccl.runs.build import (
     build_composition,
     build_learner,
@@ -218,6 +219,10 @@ def _bytes_of_pixels(settings: Settings) -> int:
 def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals: int) -> int:
     probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after] if num_tested else 0
     read = probes * (num_images + num_tested)
+    # The paper's probe reads all images anew in each of its epochs; of a matrix each row has two, of steps and of all.
+    by_paper = 2 * probes if settings.probe.matrix == "paper" else 0
+    by_paper += 1 if settings.probe.adds_paper_accuracy and num_tested else 0
+    read += by_paper * PAPER_EPOCHS * num_images
     selection = build_selection(settings)
     if selection is not None and (selection.budget is not None or selection.per_cluster > 0):
         needs = SELECTIONS[selection.method].needs

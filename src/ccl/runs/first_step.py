@@ -35,6 +35,8 @@ def can_share(settings: Settings) -> bool:
     parts += [WEIGHT_RULES[method.weight_rule]] if method.weight_rule else []
     # A start is a past already in the first step, and nothing here knows whether code of others has changed.
     is_ours = settings.encoder.weights is None and foreign_kind(settings.encoder.backbone) is None
+    if settings.probe.network == "teacher":  # what is shared holds no teacher of the first step
+        return False
     return is_ours and not method.all_at_once and not any(part.learns_in_first_step for part in parts)
 
 

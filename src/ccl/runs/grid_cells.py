@@ -28,6 +28,7 @@ class Grid:
     steps: Sequence[int] = ()
     vary: Mapping[str, Sequence[str]] = field(default_factory=dict)
     left_out: Collection[tuple[str, str]] = ()  # pairs of strategy and objective that don't go together
+    fixed: Mapping[str, str] = field(default_factory=dict)  # settings of all its runs, unless --set says otherwise
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def make_cells(grid: Grid, assignments: Sequence[str] = ()) -> list[Cell]:
     """
     own = load_settings(grid.preset, assignments)
     _refuse_mistakes(grid, assignments)
+    everywhere = [f"{key}={value}" for key, value in grid.fixed.items()]
     cells: dict[str, Cell] = {}
     cuts: Sequence[int | None] = grid.steps or [None]
     objectives = grid.objectives or [own.objective]
@@ -62,9 +64,9 @@ def make_cells(grid: Grid, assignments: Sequence[str] = ()) -> list[Cell]:
         keys = [key for key in sorted(grid.vary) if matters(key, name, objective)]
         for values in product(*(grid.vary[key] for key in keys)):
             varied = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
-            settings = load_settings(grid.preset, [*assignments, *fixed, *varied])
+            settings = load_settings(grid.preset, [*everywhere, *assignments, *fixed, *varied])
             row = _row(settings, keys, len(set(grid.objectives)) > 1, len(set(grid.steps)) > 1)
-            _add(cells, Cell(_folder_name(settings, own, keys), row, seed, settings))
+            _add(cells, Cell(_folder_name(settings, own, [*keys, *grid.fixed]), row, seed, settings))
     return list(cells.values())
 
 

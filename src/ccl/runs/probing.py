@@ -1,6 +1,8 @@
 """When a run is probed, and where the answers go."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +11,8 @@ from ccl.data import chain
 from ccl.encoders import Encoder
 from ccl.encoders.feature_extraction import extract
 from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
+from ccl.evaluation.paper_probe import PAPER_PROTOCOL
+from ccl.evaluation.probe_stream import FitImages
 from ccl.runs.build import Stream
 from ccl.runs.session import Session
 from ccl.settings import Settings
@@ -27,7 +31,8 @@ class Prober:
         matrix: AccuracyMatrix,
         session: Session,
     ) -> None:
-        self.after, self.by_paper, self.seed = settings.probe.after, settings.probe.paper_protocol, settings.seed
+        self.after, self.seed = settings.probe.after, settings.seed
+        self.matrix_by_paper, self.by_paper = settings.probe.matrix == "paper", settings.probe.adds_paper_accuracy
         self.stream, self.encoder, self.viewer = stream, encoder, viewer
         self.matrix, self.log, self.display = matrix, session.log, session.display
 
@@ -38,14 +43,17 @@ class Prober:
             self.probe(step)
         if self.by_paper and is_last and self.stream.probe_parts:
             accuracy = paper_accuracy(self.encoder, self.stream, self.viewer, self.seed)
-            self.log.row("paper_probe", accuracy=accuracy)
+            self.log.row("paper_probe", accuracy=accuracy, protocol=PAPER_PROTOCOL)
 
     def probe(self, after: int | None) -> None:
         """Write one row of the matrix: after a step, counted from 0, or of the random initialisation (None)."""
         if not self.stream.probe_parts:
             return
         started = time.perf_counter()
-        result = probe_stream(self.encoder, self.stream.probe_parts, self.viewer, on_progress=self.display.probing)
+        is_sgd = self.matrix_by_paper
+        with fitting_by_paper(self.encoder, self.viewer, self.seed) if is_sgd else nullcontext() as fit_images:
+            parts, tick = self.stream.probe_parts, self.display.probing
+            result = probe_stream(self.encoder, parts, self.viewer, on_progress=tick, fit_images=fit_images)
         # Upper Bound has seen all data after its only step: its row is the last.
         row = None if after is None else after + len(self.stream.steps) - len(self.stream.arrivals)
         self.matrix.record(row, result)
@@ -57,12 +65,22 @@ class Prober:
             self.display.note(f"after step {after + 1} the embedding looks collapsed: {reasons}")
 
 
+@contextmanager
+def fitting_by_paper(encoder: Encoder, viewer: Viewer, seed: int) -> Iterator[FitImages]:
+    """The paper's linear probe of this encoder; its loader workers end with the block."""
+    cropping = Viewer(viewer.recipe.for_probe(), seed, viewer.device, viewer.num_workers)
+    try:
+        yield lambda source, labels: fit_paper(encoder, source, labels, cropping, seed=seed)
+    finally:
+        cropping.close()
+
+
 def paper_accuracy(encoder: Encoder, stream: Stream, viewer: Viewer, seed: int) -> float:
     """The all-class accuracy by the paper's protocol: SGD with learning rate 30 over crops and flips, in percent."""
     parts = stream.probe_parts
-    cropping = Viewer(viewer.recipe.for_probe(), seed, viewer.device, viewer.num_workers)
     labels = torch.cat([part.train_labels for part in parts])
-    probe = fit_paper(encoder, chain([part.train for part in parts]), labels, cropping, seed=seed)
+    with fitting_by_paper(encoder, viewer, seed) as fit:
+        probe = fit(chain([part.train for part in parts]), labels)
     features = extract(encoder, chain([part.test for part in parts]), viewer)
     return probe.accuracy(features, torch.cat([part.test_labels for part in parts]))
 

@@ -67,6 +67,12 @@ class Learner(nn.Module):
         return self._rules[0].product(self.encoder) if self._rules else self.encoder
 
     @property
+    def teacher(self) -> Encoder | None:
+        """The momentum copy that a part teaches the student by; None where no part has one."""
+        found = [teacher for part in self._retention if (teacher := part.momentum_teacher()) is not None]
+        return found[0] if found else None
+
+    @property
     def moves_weights(self) -> bool:
         """Whether a weight rule leaves other weights at the end of this step than were trained in it."""
         return any(rule.moves_weights for rule in self._rules)

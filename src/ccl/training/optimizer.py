@@ -52,7 +52,9 @@ class Plan:
             return torch.optim.AdamW(groups, rate, betas=betas, weight_decay=decay, fused=fused)
         if self.optimizer == "lars":
             return LARS(groups, rate, momentum=self.momentum, weight_decay=decay, trust=self.trust)
-        return torch.optim.SGD(groups, rate, momentum=self.momentum, weight_decay=decay, fused=fused)
+        sgd = torch.optim.SGD(groups, rate, momentum=self.momentum, weight_decay=decay, fused=fused)
+        sgd.register_step_pre_hook(_begin_late_momenta)
+        return sgd
 
     def _parameter_groups(self, learner: nn.Module) -> list[dict[str, Any]]:
         """One group in the learner's order; biases and norms that don't decay, and what has its own rate, are apart.
@@ -108,3 +110,17 @@ def _scales(learner: nn.Module, decay: float) -> dict[nn.Parameter, float]:
         for number, stage in enumerate(found)
         for name in stage.parameters
     }
+
+
+def _begin_late_momenta(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """A weight whose first gradient comes later than others' begins with a momentum of zero, which is the same formula.
+
+    torch's fused form takes the momenta of all weights of a group, or none.
+    """
+    for group in optimizer.param_groups:
+        moved = [parameter for parameter in group["params"] if parameter.grad is not None]
+        known = [optimizer.state[parameter].get("momentum_buffer") is not None for parameter in moved]
+        if group["momentum"] and any(known) and not all(known):
+            for parameter, has_one in zip(moved, known, strict=True):
+                if not has_one:
+                    optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

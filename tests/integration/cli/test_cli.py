@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import processes
 import pytest
 import torch
 import typer
@@ -29,14 +30,8 @@ TINY = [
 ]
 
 
-def ccl(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ccl", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, "COLUMNS": "160", "CCL_DATA": "/nonexistent"},
-    )
+def ccl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return processes.ccl(*arguments, environment={**os.environ, "COLUMNS": "160", "CCL_DATA": "/nonexistent"})
 
 
 def test_help_shows_commands_and_never_imports_torch() -> None:
@@ -91,8 +86,8 @@ def test_a_run_leaves_its_folder_and_the_same_command_again_touches_nothing(tmp_
     [
         (["run", "demos", "--out", "x"], "'demos' is neither a preset nor a file; did you mean 'demo'?"),
         (["run", "demo", "--set=epoch=3", "--out", "x"], "unknown setting 'epoch'; did you mean 'epochs'?"),
-        (["run", "demo", "--set=batch_size=5000", "--out", "x"], "batch_size 5000 exceeds the 1000 images of step 1"),
-        (["run", "demo", "--set=memory.clusters=5000", "--out", "x"], "memory.clusters 5000 exceeds the 1000 images"),
+        (["run", "demo", "--set=batch_size=5000", "--out", "x"], "batch_size 5000 exceeds the 1,000 images of step 1"),
+        (["run", "demo", "--set=memory.clusters=5000", "--out", "x"], "memory.clusters 5000 exceeds the 1,000 images"),
         (["run", "demo", "--set=dataset=greek", "--set=steps=11", "--out", "x"], "can't be cut in 11 steps"),
         (["run", "cifar100", "--out", "x"], "--data-root"),
         (["demo", "--strategies", "finetunning", "--out", "x"], "did you mean 'finetuning'?"),

@@ -8,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import processes
 import pytest
+from processes import GRID, Process
 
 SMALL = [
     "--set=dataset=symbols,textures",
@@ -24,20 +26,27 @@ QUICK = [*SMALL, "--set=epochs=1", "--set=probe.after=last"]
 LONG = [*SMALL, "--set=epochs=30", "--set=probe.after=never"]
 
 
-def start(*arguments: str | Path) -> subprocess.Popen[str]:
+ENVIRONMENT = {**os.environ, "COLUMNS": "160", "CCL_DATA": "/nonexistent"}
+
+
+def start(*arguments: str | Path) -> Process:
+    """A command whose runs start as quickly as it does; those of `test_cli.py`'s demo are started as a user's are."""
+    return Process(["-c", GRID, *arguments], ENVIRONMENT)
+
+
+def start_slowly(*arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "ccl", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "COLUMNS": "160", "CCL_DATA": "/nonexistent"},
+        env=ENVIRONMENT,
     )
 
 
 def ccl(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    process = start(*arguments)
-    out, err = process.communicate(timeout=280)  # of the 300 that a test may take: the machine may be busy
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    # Of the 300 seconds that a test may take: the machine may be busy.
+    return processes.run(["-c", GRID, *arguments], ENVIRONMENT, timeout=280)
 
 
 def state(folder: Path) -> dict[str, object]:
@@ -51,7 +60,7 @@ def content(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
-def wait_for_epoch(folder: Path, process: subprocess.Popen[str]) -> None:
+def wait_for_epoch(folder: Path, process: Process | subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 150
     while time.monotonic() < deadline and process.poll() is None:
         if "epoch" in state(folder):
@@ -142,6 +151,7 @@ def assert_same_bits(run: Path, expected: Path) -> None:
     assert all((run / "memory" / name).read_bytes() == (expected / "memory" / name).read_bytes() for name in images)
 
 
+@pytest.mark.slow
 def test_a_stopped_grid_resumes_to_the_same_bits(tmp_path: Path, unbroken: Path) -> None:
     out = tmp_path / "grid"
     command = ["compare", "demo", *LONG, "--strategies", "ccl", "--seeds", "0", "--out", out]
@@ -164,14 +174,14 @@ def test_a_stopped_grid_resumes_to_the_same_bits(tmp_path: Path, unbroken: Path)
 def test_the_children_of_a_killed_parent_are_adopted(tmp_path: Path, unbroken: Path) -> None:
     out = tmp_path / "grid"
     command = ["compare", "demo", *LONG, "--strategies", "ccl", "--seeds", "0", "--out", out]
-    process = start(*command)
+    process = start_slowly(*command)
     run = out / "ccl-moco_v2-seed0"
     wait_for_epoch(run, process)
     process.kill()
     orphan = int(str(state(run)["pid"]))
     os.kill(orphan, signal.SIGSTOP)  # or it might be done before the second parent looks
     try:
-        second = start(*command)
+        second = start_slowly(*command)
         assert second.stdout is not None
         told = [second.stdout.readline() for _ in range(2)]
     finally:

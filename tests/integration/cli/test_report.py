@@ -1,30 +1,33 @@
 """`ccl report` and `ccl reproduce` from outside: files that read back, one line for each mistake."""
 
 import csv
+import itertools
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import processes
 import pytest
+from breaking import quiet
+
+from ccl.loading import load_settings
+from ccl.runs import run
 
 TINY = ("dataset=digits,capitals", "data.images_per_class=10", "batch_size=16", "epochs=1", "threads=1")
 
 
 def ccl(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ccl", *map(str, words)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "100"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return processes.ccl(*words, environment=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "100"})
 
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two strategies on two seeds."""
+    """Two strategies on two seeds, named as `ccl compare` does."""
     folder = tmp_path_factory.mktemp("grid")
-    sets = [word for assignment in TINY for word in ("--set", assignment)]
-    done = ccl("compare", "demo", "--strategies", "finetuning,ccl", "--seeds", "0,1", *sets, "--out", folder)
-    assert done.returncode == 0, done.stderr
+    for strategy, seed in itertools.product(("finetuning", "ccl"), (0, 1)):
+        settings = load_settings("demo", [*TINY, f"strategy={strategy}", f"seed={seed}"])
+        run(settings, folder / f"{strategy}-moco_v2-seed{seed}", quiet())
     return folder
 
 

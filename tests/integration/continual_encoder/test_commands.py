@@ -140,7 +140,7 @@ def test_mistakes_get_one_line_and_leave_nothing(
     ("arguments", "told"),
     [
         (["learn"], "ccl: missing argument 'IMAGES…'; see ccl learn --help"),
-        (["pin", "x", "one"], "ccl: invalid value for '[VERSION]'"),
+        (["pin", "x", "one"], "ccl: invalid value for '[VERSION]': it must be an integer; see ccl pin --help"),
         (["lern"], "ccl: no such command 'lern'"),
         (["learn", "x", "--into", "y", "--max-bad", "200"], "ccl: invalid value for '--max-bad'"),
     ],

@@ -89,6 +89,7 @@ def test_timm_itself_reads_the_folder_and_is_read(make_frozen: MakeFrozen, tmp_p
     wanted = ["torch==2.13.0", "torchvision==0.28.0", "timm==1.0.30", "numpy", "pydantic", "pyyaml", "filelock"]
     # Not from folders of wheels, where the CPU build may be.
     fresh = {key: value for key, value in os.environ.items() if key not in ("PIP_FIND_LINKS", "PIP_CONSTRAINT")}
+    fresh["PIP_CONFIG_FILE"] = os.devnull
     installing = subprocess.run(
         [python, "-m", "pip", "install", "-q", *wanted], env=fresh, capture_output=True, text=True, check=False
     )

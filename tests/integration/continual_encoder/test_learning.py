@@ -5,7 +5,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,44 @@ from ccl.training.checkpoint import DiskFullError
 QUIET: dict[str, Any] = {"progress": False}
 
 
-def two_drops(state: Path, deliver: Deliver, **settings: Any) -> ContinualEncoder:
-    encoder = ContinualEncoder.create(state, **{**TINY, **settings})
-    for name, domain in (("week-1", "symbols"), ("week-2", "textures")):
-        encoder.learn(deliver(name, domain), **QUIET)
-    return encoder
+DROPS = (("week-1", "symbols"), ("week-2", "textures"))
+Made = Callable[..., ContinualEncoder]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory, pictures: dict[str, list[bytes]]) -> Callable[..., Path]:
+    """A state that has learned so many drops, never broken off and not to be changed; each is learned once."""
+    place = tmp_path_factory.mktemp("kept")
+
+    @cache
+    def learned(num_drops: int, strategy: str | None) -> Path:
+        folder = place / f"{strategy}-{num_drops}"
+        if num_drops == 0:
+            ContinualEncoder.create(folder, **TINY, strategy=strategy)
+            return folder
+        shutil.copytree(learned(num_drops - 1, strategy), folder)
+        name, domain = DROPS[num_drops - 1]
+        ContinualEncoder.open(folder).learn(deliver_to(place, pictures, name, domain), **QUIET)
+        return folder
+
+    return learned
+
+
+@pytest.fixture
+def made(kept: Callable[..., Path], tmp_path: Path) -> Made:
+    """A copy of such a state."""
+
+    def copied(num_drops: int = 2, strategy: str | None = None) -> ContinualEncoder:
+        shutil.copytree(kept(num_drops, strategy), tmp_path / "state")
+        return ContinualEncoder.open(tmp_path / "state")
+
+    return copied
 
 
 def test_each_drop_is_a_step_and_its_folder_may_go(tmp_path: Path, deliver: Deliver) -> None:
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
     assert (encoder.version, encoder.versions) == (0, [])
-    for number, (name, domain) in enumerate((("week-1", "symbols"), ("week-2", "textures")), start=1):
+    for number, (name, domain) in enumerate(DROPS, start=1):
         folder = deliver(name, domain)
         (outcome,) = encoder.learn(folder, **QUIET)
         shutil.rmtree(folder)
@@ -56,8 +83,8 @@ def test_each_drop_is_a_step_and_its_folder_may_go(tmp_path: Path, deliver: Deli
     assert page.count("data:image/png") >= 12
 
 
-def test_vectors_beside_remembered_images_are_kept_with_them(tmp_path: Path, deliver: Deliver) -> None:
-    encoder = two_drops(tmp_path / "state", deliver, strategy="der")
+def test_vectors_beside_remembered_images_are_kept_with_them(made: Made) -> None:
+    encoder = made(strategy="der")
     memory = EncoderFolder(encoder.folder).memory_of(2)
     assert len(memory) == 12
     assert memory.vectors["features"].shape == (12, encoder.frozen().encoder.num_features)
@@ -79,33 +106,19 @@ def test_images_learned_before_are_recognised_by_content(tmp_path: Path, deliver
     assert outcome.step["num_known"] == 20
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory, pictures: dict[str, list[bytes]]) -> Callable[[str], Any]:
-    """The fingerprint of a state of two drops that was never broken off, by strategy."""
-
-    @cache
-    def of(strategy: str) -> dict[str, str]:
-        place = tmp_path_factory.mktemp("whole")
-        encoder = two_drops(place / "state", partial(deliver_to, place, pictures), strategy=strategy)
-        return fingerprint(encoder.folder)
-
-    return of
-
-
 BREAKS = [("ccl", 1), ("ccl", 4), ("ccl", 7), ("ccl", 9), ("finetuning", 4), ("simple_rehearsal", 7), ("der", 7)]
 
 
 @pytest.mark.parametrize(("strategy", "broken_at"), BREAKS)
 def test_broken_off_anywhere_the_same_call_goes_on_to_the_same_bits(
-    tmp_path: Path,
+    made: Made,
+    kept: Callable[..., Path],
     deliver: Deliver,
     monkeypatch: pytest.MonkeyPatch,
-    unbroken: Callable[[str], Any],
     broken_at: int,
     strategy: str,
 ) -> None:
-    encoder = ContinualEncoder.create(tmp_path / "broken", **{**TINY, "strategy": strategy})
-    encoder.learn(deliver("week-1"), **QUIET)
+    encoder = made(1, strategy)
     save, count = RunState.save, 0
 
     def breaking(self: RunState, *arguments: Any) -> None:
@@ -121,21 +134,20 @@ def test_broken_off_anywhere_the_same_call_goes_on_to_the_same_bits(
         encoder.learn(deliver("week-2", "textures"), **QUIET)
     monkeypatch.undo()
     assert encoder.version == 1
-    (outcome,) = ContinualEncoder.open(tmp_path / "broken").learn(deliver("week-2", "textures"), **QUIET)
+    (outcome,) = ContinualEncoder.open(encoder.folder).learn(deliver("week-2", "textures"), **QUIET)
     assert outcome.kind == "learned"
-    assert fingerprint(encoder.folder) == unbroken(strategy)
+    assert fingerprint(encoder.folder) == fingerprint(kept(2, strategy))
 
 
 @pytest.mark.parametrize("moment", ["write", "remember_seen", "write_settings", "forget_learning", "prune"])
 def test_broken_off_while_a_version_is_promoted(
-    tmp_path: Path,
+    made: Made,
+    kept: Callable[..., Path],
     deliver: Deliver,
     monkeypatch: pytest.MonkeyPatch,
-    unbroken: Callable[[str], Any],
     moment: str,
 ) -> None:
-    encoder = ContinualEncoder.create(tmp_path / "broken", **TINY, strategy="ccl")
-    encoder.learn(deliver("week-1"), **QUIET)
+    encoder = made(1, "ccl")
     original = getattr(EncoderFolder, moment)
 
     def breaking(self: EncoderFolder, *arguments: Any) -> Any:
@@ -149,9 +161,9 @@ def test_broken_off_while_a_version_is_promoted(
         encoder.learn(deliver("week-2", "textures"), **QUIET)
     monkeypatch.undo()
     is_current = moment in ("forget_learning", "prune")  # written last: what makes the version current
-    assert ContinualEncoder.open(tmp_path / "broken").version == (2 if is_current else 1)
-    ContinualEncoder.open(tmp_path / "broken").learn(deliver("week-2", "textures"), **QUIET)
-    assert fingerprint(encoder.folder) == unbroken("ccl")
+    assert ContinualEncoder.open(encoder.folder).version == (2 if is_current else 1)
+    ContinualEncoder.open(encoder.folder).learn(deliver("week-2", "textures"), **QUIET)
+    assert fingerprint(encoder.folder) == fingerprint(kept(2, "ccl"))
     assert not (encoder.folder / "learning").exists()
 
 
@@ -203,8 +215,8 @@ def test_a_worse_version_is_refused_and_taken_later_without_learning_again(
     assert "by 10.0 points" in page
 
 
-def test_without_labels_the_remembered_groups_decide(tmp_path: Path, deliver: Deliver) -> None:
-    encoder = two_drops(tmp_path / "state", deliver)
+def test_without_labels_the_remembered_groups_decide(made: Made, deliver: Deliver) -> None:
+    encoder = made()
     before, after = encoder.health()["group_agreement"]
     encoder.rollback()
     (outcome,) = encoder.learn(deliver("week-2", "textures"), max_drop=max(before - after, 0.0) + 0.1, **QUIET)
@@ -215,8 +227,8 @@ def test_without_labels_the_remembered_groups_decide(tmp_path: Path, deliver: De
     assert "agreement of remembered images" in outcome.message
 
 
-def test_rollback_forgets_and_a_pin_holds(tmp_path: Path, deliver: Deliver) -> None:
-    encoder = two_drops(tmp_path / "state", deliver)
+def test_rollback_forgets_and_a_pin_holds(made: Made, deliver: Deliver) -> None:
+    encoder = made()
     some = deliver("some", count=3)
     rows = {number: encoder.encode(some, version=number) for number in (1, 2)}
     assert not np.allclose(rows[1], rows[2])
@@ -254,6 +266,7 @@ def test_arrays_tensors_and_endless_streams(tmp_path: Path, pictures: dict[str, 
     assert other.learn(stream(), chunk=20, **QUIET) == []
 
 
+@pytest.mark.slow
 def test_an_endless_stream_that_broke_off_is_cut_where_it_was(
     tmp_path: Path, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,9 +294,9 @@ def test_an_endless_stream_that_broke_off_is_cut_where_it_was(
 
 
 def test_bad_input_gets_a_line_and_loses_nothing(
-    tmp_path: Path, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made: Made, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = two_drops(tmp_path / "state", deliver)
+    encoder = made()
     before = {path: path.read_bytes() for path in encoder.folder.rglob("*") if path.is_file()}
     (tmp_path / "empty").mkdir()
     (tmp_path / "texts").mkdir()
@@ -362,8 +375,8 @@ def test_a_full_disk_leaves_the_old_version_and_the_work_done(
     assert outcome.kind == "learned"
 
 
-def test_states_of_the_future_and_broken_ones_are_refused(tmp_path: Path, deliver: Deliver) -> None:
-    encoder = two_drops(tmp_path / "state", deliver)
+def test_states_of_the_future_and_broken_ones_are_refused(tmp_path: Path, made: Made, deliver: Deliver) -> None:
+    encoder = made()
     ledger = json.loads((encoder.folder / "state.json").read_text())
     (encoder.folder / "state.json").write_text(json.dumps({**ledger, "format": 99}))
     with pytest.raises(UserError, match="made by a newer ccl; update ccl"):

@@ -140,8 +140,13 @@ def test_from_the_command_line(shell: Command, tmp_path: Path, weights: Path, de
     sets = ["epochs=1", "batch_size=12", "views.size=16", "data.resize=16", "data.workers=0", "memory.clusters=3"]
     sets += ["encoder.backbone=networks:SmallViT", "encoder.dim=8", "moco_v2.queue_size=16"]
     given = [word for text in sets for word in ("--set", text)]
+    code, out, _ = shell("learn", drop, "--into", state, "--from", weights, *given, "--dry-run")
+    assert (code, state.exists()) == (0, False)
+    assert "30 new images, 1 epoch in batches of 12" in out
     code, out, _ = shell("learn", drop, "--into", state, "--from", weights, *given)
     assert code == 0
+    assert "gained and lost: new images" in out
+    assert repr(ContinualEncoder.open(state)).endswith(f"30 images in 1 drop, starts from {weights})")
     assert "weights: loaded" in out.replace("\n", "")
     assert EncoderFolder(state).ledger().current == 1
     assert shell("learn", deliver("week-2", "textures"), "--into", state, "--from", weights)[0] == 0  # the same start
@@ -157,6 +162,8 @@ def test_from_the_command_line(shell: Command, tmp_path: Path, weights: Path, de
     assert (code, "--from" in err) == (2, True)
     code, _, err = shell("learn", drop, "--into", tmp_path / "b", "--from", weights)
     assert (code, "add --set encoder.backbone=" in err) == (2, True)
+    code, _, err = shell("learn", drop, "--into", tmp_path / "b", "--from", "resnet18")
+    assert (code, "name a file, or timm:resnet18 or torchvision:resnet18" in err) == (2, True)
     code, _, err = shell("learn", drop, "--into", tmp_path / "b", "--from", "absent.pt")
     assert (code, "absent.pt: there is no such file" in err) == (2, True)
     assert not (tmp_path / "b").exists()
@@ -190,7 +197,7 @@ def test_defaults_for_a_start_do_less_than_those_from_nothing() -> None:
     assert "predictive_distillation" in settings.method.retention
     effort, why = choose_effort(DropSize(800), False, {"epochs": 3}, adapts=True)
     assert "800 images → batches of 64, 3 epochs" in why
-    assert "to adapt, at a rate of 0.01" in why
+    assert "to adapt, at a rate of 0.001" in why
     from_nothing, _ = choose_effort(DropSize(800), False, {})
     assert effort["epochs"] * 800 / effort["batch_size"] < from_nothing["epochs"] * 800 / from_nothing["batch_size"] / 5
     epochs = [choose_effort(DropSize(count), False, {}, adapts=True)[0]["epochs"] for count in (100, 1_000, 100_000)]

@@ -168,3 +168,20 @@ def test_the_whole_object(probed: tuple[ContinualEncoder, Path]) -> None:
     with pytest.raises(ValueError, match="has no classifier for version 1"):
         encoder.predict(folder)
     assert len(encoder.predict(folder, any_version=True)) == 20
+
+
+def test_too_many_bad_files_are_listed_and_may_be_left_out(command: Command, labelled: Path, tmp_path: Path) -> None:
+    for number in range(2):
+        (labelled / "apple" / f"z{number}.jpg").write_bytes(b"none")
+    out = tmp_path / "fruit.safetensors"
+    table = tmp_path / "fruit.safetensors.bad_images.csv"
+    code, _, error = command("probe", tmp_path / "state", labelled, "--out", out)
+    assert code == 2
+    assert f"all are listed in {table}; --max-bad " in error
+    assert len(table.read_text().splitlines()) > 1
+    assert not out.exists()
+    code, told, _ = command("probe", tmp_path / "state", labelled, "--out", out, "--max-bad", "40")
+    assert code == 0
+    assert "2 left out as not usable" in " ".join(told.split())
+    assert out.exists()
+    assert len(table.read_text().splitlines()) == 3

@@ -1,12 +1,13 @@
 """The page of a state: what stands on it, names that would break out, and a real browser."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browsing import LAPTOP, PHONE, browse, measured, needs_chromium
-from drops import TINY, Deliver
+from drops import TINY, deliver_to
 
 from ccl import ContinualEncoder
 from ccl.continual_encoder.encoder_folder import EncoderFolder, Ledger
@@ -16,10 +17,12 @@ from ccl.continual_encoder.tables import ACCURACY, MEASURES, history
 QUIET: dict[str, Any] = {"progress": False}
 
 
-@pytest.fixture
-def page(tmp_path: Path, deliver: Deliver) -> Path:
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, pictures: dict[str, list[bytes]]) -> Path:
     """Two drops, one with a hostile name, a refused one and a rollback."""
-    encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
+    place = tmp_path_factory.mktemp("page")
+    deliver = partial(deliver_to, place, pictures)
+    encoder = ContinualEncoder.create(place / "state", **TINY)
     encoder.learn(deliver("week-1"), name="<script>alert(1)</script>", **QUIET)
     encoder.learn(deliver("week-2", "textures"), name="w" * 90, **QUIET)
     encoder.learn(deliver("week-3", "textures", 40, 20), max_drop=-101.0, **QUIET)  # nothing can satisfy it

@@ -20,7 +20,7 @@ from ccl.report.trackers import Tracker, make_trackers
 Rows = Sequence[Sequence[float] | None]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def matrix_of() -> Callable[[Rows], AccuracyMatrix]:
     """Rows of per-step accuracies, the random encoder's first; None for one not measured. All classes: half of each."""
 
@@ -35,7 +35,7 @@ def matrix_of() -> Callable[[Rows], AccuracyMatrix]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def record_of(matrix_of: Callable[[Rows], AccuracyMatrix]) -> Callable[..., RunRecord]:
     """A record of a stream of as many steps as names; `told` overrides the protocol, `changes` the settings."""
 
@@ -133,7 +133,7 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> fakes.MLflow:
     return server
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def keep_images() -> Callable[..., None]:
     """Gives a run folder a memory whose image number i has the red value i, all of step 2 and cluster 5."""
 
@@ -149,7 +149,7 @@ def keep_images() -> Callable[..., None]:
     return keep
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def keep_embeddings() -> Callable[..., None]:
     """Gives a run folder embeddings: images at these angles (in degrees) on a circle, and their steps."""
 
@@ -162,25 +162,26 @@ def keep_embeddings() -> Callable[..., None]:
     return keep
 
 
-@pytest.fixture
-def comparison(
-    record_of: Callable[..., RunRecord],
-    keep_images: Callable[..., None],
-    keep_embeddings: Callable[..., None],
-    tmp_path: Path,
-) -> list[RunRecord]:
-    """Four strategies of two seeds with everything that a run can leave."""
+@pytest.fixture(scope="session")
+def compare(
+    record_of: Callable[..., RunRecord], keep_images: Callable[..., None], keep_embeddings: Callable[..., None]
+) -> Callable[[Path], list[RunRecord]]:
+    """Makes four strategies of two seeds with everything that a run can leave."""
     seeds = [
         [[30, 32, 34], [80, 40, 45], [70, 84, 50], [60, 72, 90]],
         [[34, 36, 38], [84, 46, 47], [76, 80, 60], [66, 72, 96]],
     ]
-    runs = []
-    for strategy in ("finetuning", "variance_distillation", "ccl", "upper_bound"):
-        for seed, rows in enumerate(seeds):
-            shown = rows if strategy != "upper_bound" else [rows[0], None, None, rows[3]]
-            folder = tmp_path / f"{strategy}-{seed}"
-            runs.append(record_of(strategy, shown, f"seed={seed}", folder=str(folder)))
-            keep_embeddings(folder, [0, 10, 90, 180], [1, 1, 2, 3])
-            if strategy == "ccl":
-                keep_images(folder, [0.1, 0.2])
-    return runs
+
+    def make(place: Path) -> list[RunRecord]:
+        runs = []
+        for strategy in ("finetuning", "variance_distillation", "ccl", "upper_bound"):
+            for seed, rows in enumerate(seeds):
+                shown = rows if strategy != "upper_bound" else [rows[0], None, None, rows[3]]
+                folder = place / f"{strategy}-{seed}"
+                runs.append(record_of(strategy, shown, f"seed={seed}", folder=str(folder)))
+                keep_embeddings(folder, [0, 10, 90, 180], [1, 1, 2, 3])
+                if strategy == "ccl":
+                    keep_images(folder, [0.1, 0.2])
+        return runs
+
+    return make

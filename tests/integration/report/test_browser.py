@@ -1,6 +1,7 @@
 """The page in a real browser: no complaint in its console, every picture drawn, and nothing wider than a phone."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,19 +16,30 @@ from ccl.report.page import HEADINGS, write_page
 pytestmark = needs_chromium
 
 
-@pytest.fixture
-def page(comparison: list[RunRecord], record_of: Callable[..., RunRecord], tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def drawn(
+    compare: Callable[[Path], list[RunRecord]],
+    record_of: Callable[..., RunRecord],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
     """Everything there is, with a photograph and names of more than a line."""
+    place = tmp_path_factory.mktemp("drawn")
+    comparison = compare(place)
     memory = comparison[4].folder / "memory"
     noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), dtype=np.uint8)
     Image.fromarray(noise).save(memory / "000000.png")
     steps = [f"a step with a long name, number {number}" for number in range(10)]
     rows = [[20.0 + step for step in range(10)] for _ in range(11)]
-    long = record_of("ccl", rows, "steps=10", names=steps, folder=str(tmp_path / ("x" * 120)), device="y" * 300)
-    records = [*comparison, long]
-    path = tmp_path / "page" / "report.html"
-    write_page(records, path, "z" * 100)
+    long = record_of("ccl", rows, "steps=10", names=steps, folder=str(place / ("x" * 120)), device="y" * 300)
+    path = place / "page" / "report.html"
+    write_page([*comparison, long], path, "z" * 100)
     return path
+
+
+@pytest.fixture
+def page(drawn: Path, tmp_path: Path) -> Path:
+    """A copy of the page that a test may change."""
+    return Path(shutil.copy(drawn, tmp_path))
 
 
 def test_the_console_stays_silent_and_all_sections_are_there(page: Path, tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.axes import Axes
 
 from ccl.report import RunRecord, measures
+from ccl.report.comparisons import comparisons, differences
 from ccl.report.interval_plots import dots, forest
 from ccl.report.run_groups import make_arms
-from ccl.report.summary import comparisons, differences
 
 Make = Callable[..., RunRecord]
 

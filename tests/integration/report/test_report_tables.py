@@ -9,16 +9,18 @@ import pytest
 
 from ccl.errors import UserError
 from ccl.report import RunRecord
+from ccl.report.comparisons import differences
 from ccl.report.run_groups import make_arms
 from ccl.report.statistics import Estimate
-from ccl.report.summary import MEASURES, differences, every_run
+from ccl.report.summary import MEASURES, every_run
 from ccl.report.summary import summary as summary_of_arms
 from ccl.report.tables import Table, text, to_csv, to_latex, to_markdown, to_rich
 
 Make = Callable[..., RunRecord]
 
 FORGETS = [[30, 32, 34], [80, 40, 45], [70, 84, 50], [60, 72, 90]]
-#   all classes: (60+72+90)/3/2 = 37; mean 74; Forgetting ((80-60)+(84-72))/2 = 16; FT ((40-32)+(50-34))/2 = 12
+#   all classes: (60+72+90)/3/2 = 37; mean 74; plasticity (80+84+90)/3 = 84.7;
+#   Forgetting ((80-60)+(84-72))/2 = 16; FT ((40-32)+(50-34))/2 = 12
 AT_ONCE = [[30, 32, 34], None, None, [90, 92, 94]]
 
 
@@ -37,10 +39,39 @@ def test_every_cell_is_the_number_computed_by_hand(record_of: Make) -> None:
     table = summary([record_of("finetuning", FORGETS), record_of("upper_bound", AT_ONCE)])
     assert table.columns == COLUMNS
     assert cells(table) == [
-        ["Random initialisation", "16.0", "32.0", "30.0", "30.0", "–", "–", "–"],
-        ["Finetuning", "37.0", "74.0", "80.0", "60.0", "16.0", "12.0", "7.5"],
-        ["Upper Bound", "46.0", "92.0", "–", "90.0", "–", "–", "2.5"],
+        ["Random initialisation", "16.0", "32.0", "30.0", "30.0", "32.0", "–", "–", "–"],
+        ["Finetuning", "37.0", "74.0", "80.0", "60.0", "84.7", "16.0", "12.0", "7.5"],
+        ["Upper Bound", "46.0", "92.0", "–", "90.0", "–", "–", "–", "2.5"],
     ]
+
+
+def test_plasticity_stands_beside_that_of_finetuning_on_the_same_seed(record_of: Make) -> None:
+    """One step in three is 6 or 9 lower: 2 or 3 points; a run that was probed only at its end has none."""
+    changed = [[row[:] for row in FORGETS] for _ in range(2)]
+    changed[0][2][1] -= 6
+    changed[1][3][2] -= 9
+    records = [record_of("finetuning", shifted(10.0 * seed), f"seed={seed}") for seed in (0, 1, 2)]
+    records += [record_of("ccl", rows, f"seed={seed}") for seed, rows in enumerate([changed[0], shifted(4.0), AT_ONCE])]
+    records.append(record_of("simple_rehearsal", changed[1], "seed=0"))
+    table = summary(records)
+    place = table.columns.index("Plasticity (%)")
+    assert table.columns[place + 1] == "Plasticity against Finetuning"
+    assert [row[place : place + 2] for row in cells(table)] == [
+        ["32.0", "–"],
+        ["94.7 ± 10.0", "–"],
+        ["85.7 ± 4.2", "-4.0 ± 2.8"],  # 82.7 and 88.7; 2 below seed 0's, 6 below seed 1's
+        ["81.7", "-3.0"],
+    ]
+    assert "Plasticity: a probe of each step's own classes right after that step" in table.note
+    read = [row["Plasticity against Finetuning"] for row in csv.DictReader(io.StringIO(to_csv(every_run(records))))]
+    assert read == ["", "", "", "-2.000", "-6.000", "", "-3.000"]
+
+
+def test_without_finetuning_there_is_nothing_to_stand_against(record_of: Make) -> None:
+    table = summary([record_of("ccl", FORGETS), record_of("finetuning", FORGETS, "objective=simclr")])
+    assert table.columns == COLUMNS
+    alone = summary([record_of("ccl", AT_ONCE)])
+    assert "Plasticity:" not in alone.note
 
 
 def with_test_images(*sizes: int) -> dict[str, object]:
@@ -61,26 +92,26 @@ def test_the_standard_error_by_the_test_set_stands_beside_the_accuracy(record_of
 def test_an_unfinished_run_has_gaps_where_the_end_is_not_known(record_of: Make) -> None:
     table = summary([record_of("ccl", [*FORGETS[:3], None], state="stopped"), record_of("finetuning", None)])
     assert cells(table)[1:] == [
-        ["CCL", "–", "–", "80.0", "–", "–", "–", "7.5"],
-        ["Finetuning", "–", "–", "–", "–", "–", "–", "7.5"],
+        ["CCL", "–", "–", "80.0", "–", "–", "–", "–", "7.5"],
+        ["Finetuning", "–", "–", "–", "–", "–", "–", "–", "7.5"],
     ]
     assert "Not complete: CCL, seed 0 (stopped)." in table.note
 
 
 def test_a_run_probed_only_at_its_end_has_no_forgetting_rather_than_zero(record_of: Make) -> None:
     row = cells(summary([record_of("ccl", AT_ONCE)]))[1]
-    assert row[1:7] == ["46.0", "92.0", "–", "90.0", "–", "–"]
+    assert row[1:8] == ["46.0", "92.0", "–", "90.0", "–", "–", "–"]
 
 
 def test_without_a_random_row_there_is_no_forward_transfer(record_of: Make) -> None:
     table = cells(summary([record_of("ccl", [None, *FORGETS[1:]])]))
-    assert table[0] == ["Random initialisation", *["–"] * 7]
-    assert table[1][5:7] == ["16.0", "–"]
+    assert table[0] == ["Random initialisation", *["–"] * 8]
+    assert table[1][6:8] == ["16.0", "–"]
 
 
 def test_a_stream_of_one_step_has_neither_forgetting_nor_transfer(record_of: Make) -> None:
     table = cells(summary([record_of("ccl", [[30], [80]], names=("digits",))]))
-    assert table[1] == ["CCL", "40.0", "80.0", "80.0", "80.0", "–", "–", "2.5"]
+    assert table[1] == ["CCL", "40.0", "80.0", "80.0", "80.0", "80.0", "–", "–", "2.5"]
 
 
 def test_random_rows_that_differ_are_averaged_and_counted_once_each(record_of: Make) -> None:
@@ -99,6 +130,14 @@ def test_names_say_what_the_runs_differ_in_and_no_more(record_of: Make) -> None:
     assert names(ccl, record_of("ccl", FORGETS, "objective=simclr")) == ["CCL, MoCoV2", "CCL, SimCLR"]
     less = record_of("ccl", FORGETS, "extra_sample_queue.size=32", "threads=7", "data.root=elsewhere")
     assert names(ccl, less) == ["CCL, extra_sample_queue.size=13", "CCL, extra_sample_queue.size=32"]
+    # What a strategy wants by default belongs to its name.
+    recipe = record_of("balanced_rehearsal", FORGETS, "strategy=balanced_rehearsal")
+    features = record_of("pfr", FORGETS, "strategy=pfr")
+    assert names(ccl, recipe, features) == ["CCL", "Balanced Rehearsal", "PFR"]
+    lighter = record_of("balanced_rehearsal", FORGETS, "strategy=balanced_rehearsal", "weights.contrast=0.5")
+    assert names(recipe, lighter) == [f"Balanced Rehearsal, weights.contrast={weight}" for weight in (1.0, 0.5)]
+    short, long = record_of("ccl", FORGETS, "epochs=1"), record_of("finetuning", FORGETS, "epochs=2")
+    assert names(short, long) == ["CCL, epochs=1", "Finetuning, epochs=2"]
     elsewhere = record_of("ccl", FORGETS, folder="other/ccl")
     assert names(ccl, elsewhere) == ["CCL (runs/ccl)", "CCL (other/ccl)"]
 
@@ -166,7 +205,7 @@ def test_csv_reads_back_with_empty_fields_for_gaps(record_of: Make) -> None:
     row = dict(zip(read[0], read[2], strict=True))
     assert row["Strategy"] == 'a,"b"\nc'
     found = [row[name] for name in MEASURES]
-    assert found == ["46.000", "92.000", "", "90.000", "", "", "7.500"]
+    assert found == ["46.000", "92.000", "", "90.000", "", "", "", "7.500"]
     assert (row["All classes (%), seeds"], row["All classes (%), std"]) == ("1", "")
 
 
@@ -180,7 +219,7 @@ def test_the_terminal_shows_all_words_in_80_columns_and_takes_no_markup(record_o
     console = Console(file=io.StringIO(), width=80, record=True)
     console.print(to_rich(summary([record_of("[red]x[/red]", FORGETS), record_of("upper_bound", AT_ONCE)])))
     shown = console.export_text()
-    for word in ("[red]x[/red]", "initialisation", "Forgetting", "Transfer", "Training", "16.0", "92.0"):
+    for word in ("[red]x[/red]", "initialisation", "Plasticity", "Forgetting", "Transfer", "16.0", "90.0"):
         assert word in shown
 
 
@@ -313,7 +352,8 @@ def test_a_narrow_terminal_leaves_out_spare_columns_and_says_so(grid: list[RunRe
     narrow, wide = (Console(file=io.StringIO(), width=width, record=True) for width in (80, 160))
     narrow.print(to_rich(table, 80))
     shown = " ".join(narrow.export_text().split())
-    for word in ("Simple", "Rehearsal", "42.0 ± 5.0", "Forgetting", "Not shown for want of room: Mean of steps (%)"):
+    left_out = "for want of room: Seeds, Mean of steps (%), First step, after it (%), Forward Transfer ↑, Training"
+    for word in ("Simple", "Rehearsal", "42.0 ± 5.0", "Forgetting", "Plasticity", "against", left_out):
         assert word in shown
     assert "…" not in shown
     wide.print(to_rich(table, 160))

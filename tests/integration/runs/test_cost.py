@@ -9,22 +9,25 @@ from ccl.loading import load_settings
 from ccl.runs.cost import Cost, estimate, step_sizes
 from ccl.runs.throughput import ASSUMED_GPU_RATE, clock, in_words, measured_rate, sheet
 
+# A ResNet-18 of few channels: where its operations don't matter they are counted quickly.
+NARROW = "encoder.width=8"
+
 
 def test_images_are_counted_with_the_memory_of_earlier_steps() -> None:
-    settings = load_settings("cifar100", ["strategy=simple_rehearsal", "epochs=2"])
+    settings = load_settings("cifar100", ["strategy=simple_rehearsal", "epochs=2", NARROW])
     sizes = step_sizes(settings)
     assert sizes == ([10_000] * 5, [20] * 5, 10_000)
     # 20 classes a step, 20 images kept of each: 400 more in each step
     assert estimate(settings, *sizes).num_images == 2 * (5 * 10_000 + 400 * (0 + 1 + 2 + 3 + 4))
-    plain = load_settings("cifar100", ["strategy=finetuning", "epochs=2"])
+    plain = load_settings("cifar100", ["strategy=finetuning", "epochs=2", NARROW])
     assert estimate(plain, *sizes).num_images == 2 * 50_000
-    at_once = load_settings("cifar100", ["strategy=upper_bound", "epochs=2"])
+    at_once = load_settings("cifar100", ["strategy=upper_bound", "epochs=2", NARROW])
     assert estimate(at_once, *sizes).num_images == 2 * 50_000
 
 
 def test_a_budget_bounds_the_memory_that_is_counted() -> None:
     def images(*changes: str) -> int:
-        settings = load_settings("cifar100", ["strategy=simple_rehearsal", "epochs=1", *changes])
+        settings = load_settings("cifar100", ["strategy=simple_rehearsal", "epochs=1", NARROW, *changes])
         return estimate(settings, [10_000] * 4, [20] * 4, 0).num_images - 40_000
 
     assert images("memory.clusters=estimate") == images() == 400 * (1 + 2 + 3)
@@ -86,12 +89,14 @@ def test_networks_are_counted_with_their_copies() -> None:
 
 
 def test_reading_counts_probes_and_selection() -> None:
-    plain = load_settings("cifar100", ["strategy=finetuning", "probe.after=never"])
+    plain = load_settings("cifar100", ["strategy=finetuning", "probe.after=never", NARROW])
     assert estimate(plain, [100] * 5, [2] * 5, 3000).num_read == 0
     chosen = load_settings("cifar100", ["strategy=ccl", "probe.after=last"])
     assert estimate(chosen, [100] * 5, [2] * 5, 3000).num_read == 500 * 7 + 2 * (500 + 3000)
     assert estimate(chosen, [100] * 5, [2] * 5, 0).num_read == 500 * 7
-    drawn = load_settings("cifar100", ["strategy=simple_rehearsal", "probe.after=never", "memory.clusters=estimate"])
+    drawn = load_settings(
+        "cifar100", ["strategy=simple_rehearsal", "probe.after=never", "memory.clusters=estimate", NARROW]
+    )
     assert estimate(drawn, [100] * 5, [2] * 5, 0).num_read == 500
     budget = load_settings("cifar100", ["strategy=ccl", "probe.after=never", "memory.budget=9", "memory.per_cluster=0"])
     assert estimate(budget, [100] * 5, [2] * 5, 0).num_read == 500 * 7
@@ -127,7 +132,7 @@ def test_the_words() -> None:
 
 def test_statistics_take_half_a_pass_for_each_batch_norm() -> None:
     def read(*changes: str) -> int:
-        settings = load_settings("cifar100", ["epochs=1", *changes])
+        settings = load_settings("cifar100", ["epochs=1", NARROW, *changes])
         return estimate(settings, [1000, 1000], [20, 20], 0).num_read
 
     # ResNet-18 has 20; 400 images are remembered of each step

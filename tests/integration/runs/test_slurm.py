@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -156,14 +155,14 @@ def test_a_time_too_short_to_learn_anything_does_not_requeue_for_ever(
     tmp_path: Path, cluster: SlurmStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never = tmp_path / "never"
-    never.write_text("#!/bin/bash\nexec sleep 30\n")
+    begun = tmp_path / "begun"  # made by the run itself, so that its job has set its traps
+    never.write_text(f"#!/bin/bash\ntouch '{begun}'\nexec sleep 30\n")
     never.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(never))
     [cell], folder = cells(1), tmp_path / "grid"
 
     def time_is_up(states: Mapping[str, CellState]) -> None:
-        if cluster.is_running("1") and "start 1" in (folder / "logs" / f"{cell.name}.txt").read_text():
-            time.sleep(0.2)  # its trap is set by then
+        if begun.exists() and cluster.is_running("1"):
             cluster.signal("1", signal.SIGUSR1)
 
     outcome = run_grid([cell], folder, None, Spy(time_is_up), SlurmLauncher(folder, []))
@@ -188,7 +187,8 @@ def test_ctrl_c_leaves_no_job(
         run_grid(made, folder, None, Spy(stop), SlurmLauncher(folder, []))
     assert cluster.jobs() == ["1", "2", "3"]
     assert all(cluster.is_over(job) for job in cluster.jobs())
-    assert len(told(folder, "stop")) == (0 if is_pending else 3)
+    # Slurm signals every process of a job, and its script passes its own signal on: a run may hear both, which is one.
+    assert len(set(told(folder, "stop"))) == (0 if is_pending else 3)
 
 
 @pytest.mark.parametrize("num_cells", [3, 6])

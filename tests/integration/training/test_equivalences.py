@@ -49,7 +49,12 @@ def test_with_one_step_all_strategies_agree(objective: str) -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "part"),
-    [("cassle", "predictive_distillation"), ("pfr", "predictive_distillation"), ("pnr", "pnr")],
+    [
+        ("cassle", "predictive_distillation"),
+        ("pfr", "predictive_distillation"),
+        ("feature_prediction", "predictive_distillation"),
+        ("pnr", "pnr"),
+    ],
 )
 def test_a_strategy_without_memory_and_its_term_is_finetuning(strategy: str, part: str) -> None:
     bare, bare_watch = learn(tiny_settings(f"strategy={strategy}", f"weights.{part}=0"))
@@ -62,6 +67,7 @@ def test_a_strategy_without_memory_and_its_term_is_finetuning(strategy: str, par
     ("strategy", "part"),
     [
         ("predictive_rehearsal", "predictive_distillation"),
+        ("balanced_rehearsal", "predictive_distillation"),
         ("osiris", "cross_task"),
         ("cla", "alignment"),
         ("der", "der"),

@@ -65,6 +65,22 @@ def test_lars_leaves_a_weight_without_gradient_finite() -> None:
     assert weight.isfinite().all()
 
 
+def test_a_weight_that_learns_later_than_others_moves_as_with_plain_sgd() -> None:
+    """As the parts of the past do where momentum is carried over, or where a batch has nothing for them."""
+    module, twin = network(), network()
+    for each, optimizer in (
+        (module, plan(learning_rate=0.01, momentum=0.9, weight_decay=0.1).make_optimizer(module, None)),
+        (twin, torch.optim.SGD(twin.parameters(), 0.01, momentum=0.9, weight_decay=0.1, foreach=False)),
+    ):
+        for turn in range(4):
+            optimizer.zero_grad(set_to_none=True)
+            each[2].requires_grad_(turn > 1)
+            each(torch.arange(15.0).view(5, 3).mul(turn + 1).sin()).square().sum().backward()
+            optimizer.step()
+    for mine, theirs in zip(module.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
 def test_adamw_is_torch_s() -> None:
     module, twin = network(), network()
     moved(module, plan(optimizer="adamw", weight_decay=0.2, momentum=0.8, beta2=0.95).make_optimizer(module, None))

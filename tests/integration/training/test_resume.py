@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from breaking import BrokenError, assert_same, break_after, quiet, run_broken
@@ -23,6 +24,19 @@ from ccl.training.checkpoint import CheckpointStore
 run_module = importlib.import_module("ccl.runs.run")
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unbroken run; how often it saves must not matter."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run(tiny_settings("strategy=ccl", "checkpoint.minutes=100"), folder, quiet())
+    return folder
+
+
+def slow(*options: str) -> Any:
+    """Options that `make test-slow` tries."""
+    return pytest.param(options, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(("strategy", "objective"), ALL_PAIRS)
 def test_every_strategy_and_objective_resumes_bit_for_bit(strategy: str, objective: str, tmp_path: Path) -> None:
     frequent = f"checkpoint.minutes={random.Random(strategy + objective).choice([1e-9, 1.0])}"
@@ -34,22 +48,20 @@ def test_every_strategy_and_objective_resumes_bit_for_bit(strategy: str, objecti
 
 
 @pytest.mark.parametrize("minutes", [1e-9, 100.0])
-def test_a_run_broken_off_again_and_again_comes_to_the_same_end(minutes: float, tmp_path: Path) -> None:
+def test_a_run_broken_off_again_and_again_comes_to_the_same_end(minutes: float, whole: Path, tmp_path: Path) -> None:
     settings = tiny_settings("strategy=ccl", f"checkpoint.minutes={minutes}")
-    run(settings, tmp_path / "whole", quiet())
     # Without frequent saves a break every few events would never get on: it must live to the next epoch's end.
     run_broken(settings, tmp_path / "broken", [3 if minutes < 1 else 9] * 12)
-    assert_same(tmp_path / "whole", tmp_path / "broken")
+    assert_same(whole, tmp_path / "broken")
 
 
 @pytest.mark.parametrize("is_done_first", [False, True])
 @pytest.mark.parametrize("place", ["remember", "begin_step", "save"])
 def test_a_break_inside_a_selection_a_step_change_or_a_save(
-    place: str, is_done_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, is_done_first: bool, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the thing is done, and after it is done and not yet saved."""
     settings = tiny_settings("strategy=ccl")
-    run(settings, tmp_path / "whole", quiet())
     owner = {"remember": loop_module, "begin_step": Learner, "save": CheckpointStore}[place]
     original, calls = getattr(owner, place), iter(range(1))  # the second time it breaks
 
@@ -65,19 +77,19 @@ def test_a_break_inside_a_selection_a_step_change_or_a_save(
         with pytest.raises(BrokenError):
             run(settings, tmp_path / "broken", quiet())
     run(settings, tmp_path / "broken", quiet())
-    assert_same(tmp_path / "whole", tmp_path / "broken")
+    assert_same(whole, tmp_path / "broken")
 
 
 @pytest.mark.parametrize(
     "options",
     [
         ("strategy=ccl", "memory.budget=5", "memory.clusters=estimate"),
-        ("strategy=ccl", "memory.budget=4 kB"),
-        ("strategy=simple_rehearsal", "memory.budget=5"),
-        ("strategy=simple_rehearsal", "memory.clusters=estimate"),
-        ("strategy=ccl", "memory.selection=herding", "memory.budget=5"),
-        ("strategy=ccl", "memory.selection=minred", "memory.budget=4 kB"),
         ("strategy=simple_rehearsal", "memory.selection=reservoir", "memory.budget=5"),
+        slow("strategy=ccl", "memory.budget=4 kB"),
+        slow("strategy=simple_rehearsal", "memory.budget=5"),
+        slow("strategy=simple_rehearsal", "memory.clusters=estimate"),
+        slow("strategy=ccl", "memory.selection=herding", "memory.budget=5"),
+        slow("strategy=ccl", "memory.selection=minred", "memory.budget=4 kB"),
     ],
     ids=" ".join,
 )
@@ -93,9 +105,9 @@ def test_a_budget_and_an_estimate_come_to_the_same_after_a_break(options: tuple[
     "options",
     [
         ("strategy=cla", "alignment.target=stored", "memory.budget=5"),
-        ("strategy=cassle", "predictive_distillation.predictor=restart", "predictive_distillation.space=features"),
-        ("strategy=cassle", "predictive_distillation.teacher_statistics=batch"),
-        ("strategy=osiris", "cross_task.past=distillation"),
+        slow("strategy=cassle", "predictive_distillation.predictor=restart", "predictive_distillation.space=features"),
+        slow("strategy=cassle", "predictive_distillation.teacher_statistics=batch"),
+        slow("strategy=osiris", "cross_task.past=distillation"),
     ],
     ids=" ".join,
 )
@@ -109,7 +121,7 @@ def test_other_ways_of_keeping_the_past_come_to_the_same_after_a_break(
 
 
 @pytest.mark.parametrize(
-    "options", [("objective=insdisc", "insdisc.num_noise=16"), ("moco_v2.symmetric=true",)], ids=" ".join
+    "options", [("objective=insdisc", "insdisc.num_noise=16"), slow("moco_v2.symmetric=true")], ids=" ".join
 )
 def test_drawn_noise_and_a_second_queue_are_the_same_after_a_break(options: tuple[str, ...], tmp_path: Path) -> None:
     settings = tiny_settings("strategy=ccl", *options, "checkpoint.minutes=1e-9")
@@ -118,6 +130,7 @@ def test_drawn_noise_and_a_second_queue_are_the_same_after_a_break(options: tupl
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
+@pytest.mark.slow
 def test_carried_momentum_survives_a_break_between_steps(tmp_path: Path) -> None:
     for carry in ("true", "false"):
         settings = tiny_settings("strategy=finetuning", f"optimizer.carry_momentum={carry}", "checkpoint.minutes=1e-9")
@@ -128,14 +141,13 @@ def test_carried_momentum_survives_a_break_between_steps(tmp_path: Path) -> None
         assert_same(tmp_path / "whole true", tmp_path / "whole false")
 
 
-def test_workers_may_change_and_nothing_that_is_learned_may(tmp_path: Path) -> None:
+def test_workers_may_change_and_nothing_that_is_learned_may(whole: Path, tmp_path: Path) -> None:
     settings = tiny_settings("strategy=ccl")
     run_broken(settings, tmp_path / "run", [12])
     with pytest.raises(UserError, match=r"temperature: 0\.1 -> 0\.2; memory\.per_cluster: 2 -> 1"):
         run(tiny_settings("strategy=ccl", "temperature=0.2", "memory.per_cluster=1"), tmp_path / "run", quiet())
     run(tiny_settings("strategy=ccl", "data.workers=1", "checkpoint.minutes=3"), tmp_path / "run", quiet())
-    run(settings, tmp_path / "whole", quiet())
-    assert_same(tmp_path / "whole", tmp_path / "run")
+    assert_same(whole, tmp_path / "run")
 
 
 def test_the_epochs_to_come_may_change_and_it_is_written_down(tmp_path: Path) -> None:
@@ -178,9 +190,8 @@ def run_broken_once(settings: Settings, folder: Path) -> None:
         run(settings, folder, display)
 
 
-def test_a_corrupt_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
+def test_a_corrupt_checkpoint_is_passed_over_and_named(whole: Path, tmp_path: Path) -> None:
     settings = tiny_settings("strategy=ccl", "checkpoint.minutes=1e-9")
-    run(settings, tmp_path / "whole", quiet())
     run_broken_once(settings, tmp_path / "run")
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "state.safetensors"
     content = bytearray(newest.read_bytes())
@@ -191,18 +202,20 @@ def test_a_corrupt_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     display.note = notes.append  # type: ignore[method-assign]
     run(settings, tmp_path / "run", display)
     assert any("skipped a bad checkpoint" in note and "state.safetensors" in note for note in notes)
-    assert_same(tmp_path / "whole", tmp_path / "run")
+    assert_same(whole, tmp_path / "run")
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    run(tiny_settings("strategy=ccl", "checkpoint.minutes=100"), folder, quiet())
-    return folder
+EVENTS = random.Random(0).sample(range(34), 10)  # of 34 batches and bits of probes
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("event", random.Random(0).sample(range(34), 10))  # of 34 batches and bits of probes
+@pytest.mark.parametrize(
+    ("number", "event"),
+    [
+        pytest.param(number, event, marks=() if position % 2 == number % 2 else pytest.mark.slow)
+        for number in (signal.SIGTERM, signal.SIGINT)  # 15 and 2
+        for position, event in enumerate(EVENTS)
+    ],
+)
 def test_a_signal_saves_leaves_and_the_same_call_goes_on(
     number: signal.Signals, event: int, whole: Path, tmp_path: Path
 ) -> None:

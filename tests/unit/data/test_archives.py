@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from crafted_tars import sparse_entry, tar_entry
 
 from ccl.data import archives, decoding
 from ccl.data.archives import Unpacked, unpack
@@ -21,23 +22,6 @@ from ccl.errors import UserError
 
 NAMES = ["b.png", "a/c.JPG", "a.png", "a/b/d.tiff"]
 SORTED = ["a/b/d.tiff", "a/c.JPG", "a.png", "b.png"]  # folder by folder, as a folder is walked
-
-
-def _entry(name: str | bytes, kind: bytes = tarfile.REGTYPE, link: str = "", content: bytes = b"") -> bytes:
-    info = tarfile.TarInfo(os.fsdecode(name))
-    info.type, info.linkname, info.size = kind, link, len(content)
-    info.devmajor, info.devminor = 1, 3  # /dev/null, where it is a device
-    return info.tobuf(tarfile.GNU_FORMAT, errors="surrogateescape") + content + bytes(-len(content) % 512)
-
-
-def _sparse(name: str, apparent_size: int) -> bytes:
-    """The old GNU form: one hole, no bytes; tarfile can read it but not write it."""
-    header = bytearray(_entry(name, tarfile.GNUTYPE_SPARSE))
-    header[386:410] = b"%011o\0%011o\0" % (apparent_size, 0)
-    header[483:495] = b"%011o\0" % apparent_size
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    return bytes(header)
 
 
 def _pax_sparse(name: str, apparent_size: int) -> bytes:
@@ -93,8 +77,8 @@ def test_every_format_gives_its_images_sorted(tmp_path: Path, suffix: str) -> No
     files = [(name, name.encode() * 1000) for name in NAMES]
     others = [(name, b"?") for name in ("readme.txt", ".hidden.png", "__MACOSX/a.png", ".git/a.png", "x.zip")]
     if suffix in PACKERS:
-        entries = [_entry(f"./{name}", content=content) for name, content in files]
-        entries += [_entry("a", tarfile.DIRTYPE), *(_entry(name, content=content) for name, content in others)]
+        entries = [tar_entry(f"./{name}", content=content) for name, content in files]
+        entries += [tar_entry("a", tarfile.DIRTYPE), *(tar_entry(name, content=content) for name, content in others)]
         path.write_bytes(PACKERS[suffix](b"".join(entries) + bytes(1024)))
     else:
         method = zipfile.ZIP_STORED if "stored" in suffix else zipfile.ZIP_DEFLATED
@@ -114,26 +98,41 @@ def test_every_format_gives_its_images_sorted(tmp_path: Path, suffix: str) -> No
 def _hostile(outside: Path) -> dict[str, tuple[list[bytes], int, int]]:
     """Entries, how many of them are images for all their names, and how many are called so and are none."""
     return {
-        "parent": ([_entry("../../../outside/new.png", content=b"x"), _entry("a/../../x.png", content=b"x")], 2, 0),
-        "absolute": ([_entry(f"{outside}/new.png", content=b"x"), _entry("/x.png", content=b"x")], 2, 0),
-        "symlink": ([_entry("s.png", tarfile.SYMTYPE, f"{outside}/secret.png")], 0, 1),
-        "symlinked folder": ([_entry("a", tarfile.SYMTYPE, str(outside)), _entry("a/new.png", content=b"x")], 1, 0),
-        "hard link": ([_entry("h.png", tarfile.LNKTYPE, f"{outside}/secret.png")], 0, 1),
-        "hard link within": ([_entry("h.png", tarfile.LNKTYPE, "good.png")], 0, 1),
+        "parent": (
+            [tar_entry("../../../outside/new.png", content=b"x"), tar_entry("a/../../x.png", content=b"x")],
+            2,
+            0,
+        ),
+        "absolute": ([tar_entry(f"{outside}/new.png", content=b"x"), tar_entry("/x.png", content=b"x")], 2, 0),
+        "symlink": ([tar_entry("s.png", tarfile.SYMTYPE, f"{outside}/secret.png")], 0, 1),
+        "symlinked folder": (
+            [tar_entry("a", tarfile.SYMTYPE, str(outside)), tar_entry("a/new.png", content=b"x")],
+            1,
+            0,
+        ),
+        "hard link": ([tar_entry("h.png", tarfile.LNKTYPE, f"{outside}/secret.png")], 0, 1),
+        "hard link within": ([tar_entry("h.png", tarfile.LNKTYPE, "good.png")], 0, 1),
         "link to be written through": (
-            [_entry("0000001.png", tarfile.SYMTYPE, f"{outside}/secret.png"), _entry("0000001.png", content=b"x")],
+            [
+                tar_entry("0000001.png", tarfile.SYMTYPE, f"{outside}/secret.png"),
+                tar_entry("0000001.png", content=b"x"),
+            ],
             1,
             1,
         ),
-        "character device": ([_entry("d.png", tarfile.CHRTYPE)], 0, 1),
-        "block device": ([_entry("d.png", tarfile.BLKTYPE)], 0, 1),
-        "pipe": ([_entry("p.png", tarfile.FIFOTYPE)], 0, 1),
-        "folder": ([_entry("f.png", tarfile.DIRTYPE)], 0, 0),
-        "sparse": ([_sparse("s.png", 3_000_000)], 0, 1),
+        "character device": ([tar_entry("d.png", tarfile.CHRTYPE)], 0, 1),
+        "block device": ([tar_entry("d.png", tarfile.BLKTYPE)], 0, 1),
+        "pipe": ([tar_entry("p.png", tarfile.FIFOTYPE)], 0, 1),
+        "folder": ([tar_entry("f.png", tarfile.DIRTYPE)], 0, 0),
+        "sparse": ([sparse_entry("s.png", 3_000_000)], 0, 1),
         "pax sparse": ([_pax_sparse("s.png", 3_000_000)], 0, 1),
-        "same name": ([_entry("t.png", content=b"first"), _entry("t.png", content=b"second")], 2, 0),
-        "odd names": ([_entry("a\nb.png", content=b"x"), _entry(b"\xff\xfe.png", content=b"x")], 2, 0),
-        "no suffix": ([_entry("png", content=b"x"), _entry("x.png/", content=b"x"), _entry("", content=b"x")], 0, 0),
+        "same name": ([tar_entry("t.png", content=b"first"), tar_entry("t.png", content=b"second")], 2, 0),
+        "odd names": ([tar_entry("a\nb.png", content=b"x"), tar_entry(b"\xff\xfe.png", content=b"x")], 2, 0),
+        "no suffix": (
+            [tar_entry("png", content=b"x"), tar_entry("x.png/", content=b"x"), tar_entry("", content=b"x")],
+            0,
+            0,
+        ),
     }
 
 
@@ -143,7 +142,7 @@ def test_hostile_entries_of_a_tar_write_nothing_outside(tmp_path: Path, kind: st
     outside.mkdir()
     (outside / "secret.png").write_bytes(b"secret")
     entries, num_images, num_special = _hostile(outside)[kind]
-    good = _entry("good.png", content=b"good")
+    good = tar_entry("good.png", content=b"good")
     archive = _tar(tmp_path / "a.tar", good, *entries)
     unpacked = unpack(archive, tmp_path / "deep" / "scratch")
     assert (len(unpacked.members), unpacked.num_special) == (1 + num_images, num_special)
@@ -210,14 +209,14 @@ def _shorter(path: Path) -> Path:
 
 
 def _cut(path: Path) -> Path:
-    whole = gzip.compress(_entry("a.png", content=os.urandom(5000)) + bytes(1024))
+    whole = gzip.compress(tar_entry("a.png", content=os.urandom(5000)) + bytes(1024))
     path.write_bytes(whole[: len(whole) // 2])
     return path
 
 
 def _bad_header(path: Path) -> Path:
     """tarfile itself would take this for the end, and say nothing."""
-    return _tar(path, _entry("a.png", content=b"1"), b"?" * 512, _entry("b.png", content=b"1"))
+    return _tar(path, tar_entry("a.png", content=b"1"), b"?" * 512, tar_entry("b.png", content=b"1"))
 
 
 def _text(path: Path) -> Path:
@@ -230,7 +229,7 @@ def _long_header(path: Path) -> Path:
     name = bytes(40_000_000)
     info = tarfile.TarInfo("././@LongLink")
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, len(name)
-    path.write_bytes(gzip.compress(info.tobuf() + name + bytes(-len(name) % 512) + _entry("a.png"), 1))
+    path.write_bytes(gzip.compress(info.tobuf() + name + bytes(-len(name) % 512) + tar_entry("a.png"), 1))
     return path
 
 
@@ -271,7 +270,7 @@ def test_damage_anywhere_is_found_or_harmless(tmp_path: Path, suffix: str) -> No
     if suffix == ".zip":
         _zip(path, *whole.items())
     else:
-        entries = [_entry(name, content=content) for name, content in whole.items()]
+        entries = [tar_entry(name, content=content) for name, content in whole.items()]
         path.write_bytes(PACKERS[suffix](b"".join(entries) + bytes(1024)))
     sound = path.read_bytes()
     step = max(1, len(sound) // 75)
@@ -303,7 +302,9 @@ def test_a_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suff
             assert unpack(path, tmp_path / "scratch").members == ("b.png",)
             return
     else:
-        path.write_bytes(PACKERS[suffix](_entry(name, content=zeros) + _entry("b.png", content=b"1") + bytes(1024)))
+        path.write_bytes(
+            PACKERS[suffix](tar_entry(name, content=zeros) + tar_entry("b.png", content=b"1") + bytes(1024))
+        )
     with pytest.raises(UserError, match="would unpack to more than 2,000,000 bytes") as caught:
         unpack(path, tmp_path / "scratch")
     assert str(path) in str(caught.value)
@@ -327,7 +328,7 @@ def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) ->
     if suffix == ".zip":
         _zip(path, *files.items())
     else:
-        _tar(path, *(_entry(name, content=content) for name, content in files.items()))
+        _tar(path, *(tar_entry(name, content=content) for name, content in files.items()))
     scratch = tmp_path / "scratch"
     with monkeypatch.context() as patch:
         patch.setattr(decoding, "MAX_BYTES", 1999)
@@ -366,7 +367,7 @@ def test_a_workshop_that_cant_be_made(tmp_path: Path) -> None:
 
 
 def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = _tar(tmp_path / "a.tar", _entry(b"\xff\n.png", content=b"1"), _entry("s.png", tarfile.SYMTYPE, "x"))
+    archive = _tar(tmp_path / "a.tar", tar_entry(b"\xff\n.png", content=b"1"), tar_entry("s.png", tarfile.SYMTYPE, "x"))
     first = unpack(archive, tmp_path / "scratch")
     with monkeypatch.context() as patch:
         patch.setattr(archives, "_unpack", lambda *_: pytest.fail("unpacked anew"))
@@ -376,7 +377,7 @@ def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert unpack(archive, tmp_path / "scratch") == first
     Path(first.paths[0]).write_bytes(b"")
     assert _contents(unpack(archive, tmp_path / "scratch")) == {first.members[0]: b"1"}
-    _tar(archive, _entry("new.png", content=b"2"))
+    _tar(archive, tar_entry("new.png", content=b"2"))
     assert _contents(unpack(archive, tmp_path / "scratch")) == {"new.png": b"2"}
 
 
@@ -387,7 +388,7 @@ def test_one_that_was_broken_off_is_unpacked_anew(tmp_path: Path) -> None:
     def kill(done: int, total: int) -> None:
         raise KilledError
 
-    archive = _tar(tmp_path / "a.tar", *(_entry(f"{number}.png", content=b"1") for number in range(3)))
+    archive = _tar(tmp_path / "a.tar", *(tar_entry(f"{number}.png", content=b"1") for number in range(3)))
     whole = unpack(archive, tmp_path / "scratch")
     (folder,) = (tmp_path / "scratch").iterdir()
     (folder / "unpacked.json").unlink()  # as kill -9 leaves it
@@ -401,7 +402,7 @@ def test_one_that_was_broken_off_is_unpacked_anew(tmp_path: Path) -> None:
 
 
 def test_members_are_not_kept_in_memory_one_by_one(tmp_path: Path) -> None:
-    archive = _tar(tmp_path / "a.tar", *(_entry(f"{number:03}.png", content=b"1") for number in range(300)))
+    archive = _tar(tmp_path / "a.tar", *(tar_entry(f"{number:03}.png", content=b"1") for number in range(300)))
     with archive.open("rb") as file:
         for number, member in enumerate(archives.tar_members(archive, file)):
             assert member.name == f"{number:03}.png"

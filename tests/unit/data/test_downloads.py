@@ -6,29 +6,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from crafted_tars import sparse_entry, tar_entry
 
 from ccl.data import archives
 from ccl.data.downloads import fetch_archive
 from ccl.errors import UserError
 
 MEMBERS = {"train": "", "test": ""}  # md5 sums are compared when the set is read
-
-
-def _entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", content: bytes = b"") -> bytes:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.size = kind, link, len(content)
-    info.devmajor, info.devminor = 1, 3  # /dev/null, where it is a device
-    return info.tobuf(tarfile.GNU_FORMAT) + content + bytes(-len(content) % 512)
-
-
-def _sparse(name: str, apparent_size: int) -> bytes:
-    """The old GNU form: one hole, no bytes; tarfile can read it but not write it."""
-    header = bytearray(_entry(name, tarfile.GNUTYPE_SPARSE))
-    header[386:410] = b"%011o\0%011o\0" % (apparent_size, 0)
-    header[483:495] = b"%011o\0" % apparent_size
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    return bytes(header)
 
 
 def _pax_sparse(name: str, apparent_size: int, table: str = "0,0") -> bytes:
@@ -50,24 +34,27 @@ def _tree(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-TRAIN = _entry("set/train", content=b"good train")
-TEST = _entry("set/test", content=b"good test")
+TRAIN = tar_entry("set/train", content=b"good train")
+TEST = tar_entry("set/test", content=b"good test")
 
 
 def _hostile(outside: Path) -> dict[str, list[bytes]]:
     """Entries that want to be, or to lead to, something else than the member set/test."""
     return {
-        "parent": [_entry("set/../../../../outside/test", content=b"evil"), _entry("../outside/test", content=b"evil")],
-        "absolute": [_entry(f"{outside}/test", content=b"evil"), _entry("/set/test", content=b"evil")],
-        "symlink": [_entry("set/test", tarfile.SYMTYPE, f"{outside}/secret")],
-        "symlinked folder": [_entry("set", tarfile.SYMTYPE, str(outside))],
-        "hard link": [_entry("set/test", tarfile.LNKTYPE, f"{outside}/secret")],
-        "hard link within": [_entry("set/test", tarfile.LNKTYPE, "set/train")],
-        "character device": [_entry("set/test", tarfile.CHRTYPE)],
-        "block device": [_entry("set/test", tarfile.BLKTYPE)],
-        "pipe": [_entry("set/test", tarfile.FIFOTYPE)],
-        "folder": [_entry("set/test", tarfile.DIRTYPE)],
-        "sparse": [_sparse("set/test", 3_000_000)],
+        "parent": [
+            tar_entry("set/../../../../outside/test", content=b"evil"),
+            tar_entry("../outside/test", content=b"evil"),
+        ],
+        "absolute": [tar_entry(f"{outside}/test", content=b"evil"), tar_entry("/set/test", content=b"evil")],
+        "symlink": [tar_entry("set/test", tarfile.SYMTYPE, f"{outside}/secret")],
+        "symlinked folder": [tar_entry("set", tarfile.SYMTYPE, str(outside))],
+        "hard link": [tar_entry("set/test", tarfile.LNKTYPE, f"{outside}/secret")],
+        "hard link within": [tar_entry("set/test", tarfile.LNKTYPE, "set/train")],
+        "character device": [tar_entry("set/test", tarfile.CHRTYPE)],
+        "block device": [tar_entry("set/test", tarfile.BLKTYPE)],
+        "pipe": [tar_entry("set/test", tarfile.FIFOTYPE)],
+        "folder": [tar_entry("set/test", tarfile.DIRTYPE)],
+        "sparse": [sparse_entry("set/test", 3_000_000)],
         "pax sparse": [_pax_sparse("set/test", 3_000_000)],
     }
 
@@ -89,7 +76,7 @@ def test_hostile_entries_write_nothing(tmp_path: Path, kind: str) -> None:
 
 
 def test_sparse_entries_are_what_they_seem(tmp_path: Path) -> None:
-    for entry in (_sparse("set/test", 3_000_000), _pax_sparse("set/test", 3_000_000)):
+    for entry in (sparse_entry("set/test", 3_000_000), _pax_sparse("set/test", 3_000_000)):
         (tmp_path / "a.tar").write_bytes(entry + bytes(1024))
         with tarfile.open(tmp_path / "a.tar") as tar:
             (found,) = tar.getmembers()
@@ -101,7 +88,7 @@ def test_a_member_of_absurd_size_is_refused_before_it_is_written(
 ) -> None:
     monkeypatch.setattr(archives, "RATIO_FROM", 1_000_000)
     with pytest.raises(UserError, match="would unpack to more than 1,000,000 bytes"):
-        _fetch(tmp_path, [TRAIN, _entry("set/test", content=bytes(3_000_000))])
+        _fetch(tmp_path, [TRAIN, tar_entry("set/test", content=bytes(3_000_000))])
     assert _tree(tmp_path / "deep" / "root") == []
 
 

@@ -79,7 +79,7 @@ def test_what_is_passed_over_is_said(tmp_path: Path) -> None:
     dataset = scan(tmp_path)
     assert dataset.class_names == ("a",)
     assert any("empty" in note for note in dataset.notes)
-    assert any("1 images beside" in note for note in dataset.notes)
+    assert any("1 image beside" in note for note in dataset.notes)
 
 
 @pytest.mark.parametrize(

@@ -665,7 +665,7 @@ def test_where_channels_could_be_first_or_last(here: Path) -> None:
     assert as_array.source.picture(1).size == (4, 3)
     assert as_tensor.source.picture(0).size == (3, 4)
     assert as_array.notes == (
-        "2 images may have their channels first or last, as image 1 of shape (3, 4, 3); "
+        "2 images may have the channels first or last, as image 1 of shape (3, 4, 3); "
         "arrays are taken as (H, W, C), tensors as (C, H, W)",
     )
     assert len(as_tensor.notes) == 1

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ccl.encoders import MomentumEncoder, ResNet, SplitBatchNorm, make_encoder
-from ccl.encoders.foreign_backbones import make_foreign, refuse_random
+from ccl.encoders.foreign_backbones import make_foreign, refuse_random, without_random_layers
 from ccl.encoders.image_format import ImageFormat, from_config, of_module
 from ccl.encoders.stages import stages
 from ccl.errors import UserError
@@ -183,3 +183,18 @@ def test_how_a_network_wants_its_images() -> None:
     )
     assert from_config({"mean": "red", "std": [1, 2], "size": -1}) == ImageFormat()
     assert ImageFormat(size=8).over(ImageFormat(size=9, mean=(0.0, 0.0, 0.0))) == ImageFormat((0.0, 0.0, 0.0), None, 8)
+
+
+def test_a_rate_of_dropout_can_still_be_read() -> None:
+    """As timm's ViTs do, which give it to a fused attention."""
+
+    class Reading(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop = nn.Dropout(0.5)
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(self.drop(rows), self.drop.p, self.training)
+
+    rows = torch.ones(64, 8)
+    assert torch.equal(without_random_layers(Reading()).train()(rows), rows)

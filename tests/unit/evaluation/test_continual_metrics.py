@@ -1,4 +1,4 @@
-"""Forgetting and Forward Transfer on matrices whose answers are worked by hand."""
+"""Forgetting, plasticity and Forward Transfer on matrices whose answers are worked by hand."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ccl.evaluation import average_accuracy, forgetting, forward_transfer
+from ccl.evaluation import average_accuracy, forgetting, forward_transfer, plasticity
 
 # D_1: best 80 after step 1, ends at 70: 10. D_2: best 66 after step 2, ends at 65: 1. Mean 5.5.
 MATRIX = [[80.0, 50.0, 40.0], [72.0, 66.0, 45.0], [70.0, 65.0, 90.0]]
@@ -30,6 +30,16 @@ def test_gains_count_as_zero_not_as_negative_forgetting() -> None:
 def test_forward_transfer_by_hand() -> None:
     # D_2 just before it is learned: 50 - 20; D_3: 45 - 25.
     assert forward_transfer(MATRIX, RANDOM) == pytest.approx((30 + 20) / 2)
+
+
+def test_plasticity_is_the_mean_of_the_diagonal_and_needs_all_of_it() -> None:
+    matrix = np.array(MATRIX)
+    matrix[0, 2] = math.nan  # beside the diagonal
+    assert plasticity(matrix) == pytest.approx((80 + 66 + 90) / 3)
+    assert plasticity([[70.0]]) == 70.0
+    matrix[1, 1] = math.nan
+    with pytest.raises(ValueError, match="right after each dataset was learned must be known, but 1 of 3 are nan"):
+        plasticity(matrix)
 
 
 def test_average_is_of_the_last_row() -> None:

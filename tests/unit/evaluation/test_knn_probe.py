@@ -6,7 +6,7 @@ from collections import defaultdict
 import pytest
 import torch
 
-from ccl.evaluation import knn_accuracy, knn_predict
+from ccl.evaluation import fair_voters, knn_accuracy, knn_predict
 
 
 def naive(train, labels, test, num_neighbours, temperature) -> list[int]:
@@ -38,6 +38,13 @@ def test_a_near_neighbour_outweighs_several_far_ones() -> None:
     assert knn_predict(train, labels, query, temperature=0.07).tolist() == [5]
     assert knn_predict(train, labels, query, temperature=1.0).tolist() == [9]
     assert knn_predict(train, labels, query, temperature=1e-4).tolist() == [5]  # exp(1e4) alone would overflow
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_classes", "voters"), [(48, 8, 6), (50_000, 100, 200), (7, 2, 3), (3, 5, 1), (9_800, 70, 140)]
+)
+def test_as_many_vote_as_a_class_has_images_up_to_200(num_rows: int, num_classes: int, voters: int) -> None:
+    assert fair_voters(num_rows, num_classes) == voters
 
 
 def test_accuracy_is_in_percent() -> None:

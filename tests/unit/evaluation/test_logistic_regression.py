@@ -96,3 +96,18 @@ def test_any_start_leads_to_the_same_minimum() -> None:
 def test_without_a_penalty_it_is_refused() -> None:
     with pytest.raises(ValueError, match="l2 must be positive"):
         problem().minimise(0.0, 1e-3)
+
+
+def test_where_torch_does_not_converge_the_directions_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(matrix: Tensor) -> object:
+        raise torch.linalg.LinAlgError("linalg.eigh: The algorithm failed to converge")
+
+    features = draw(5, 8).float()  # fewer rows than features
+    features -= features.mean(dim=0)
+    monkeypatch.setattr(torch.linalg, "eigh", failing)
+    of = LogisticRegression.of(features, torch.tensor([0, 1, 0, 1, 0]), 2)
+    assert of.rows.dtype == of.directions.dtype == torch.float32
+    torch.testing.assert_close(of.directions.T @ of.directions, torch.eye(8), atol=1e-5, rtol=0)
+    variances = of.rows[:, 1:].square().mean(dim=0)
+    assert (variances.diff() <= 1e-6).all()  # the largest first
+    torch.testing.assert_close(of.rows[:, 1:] @ of.directions.T, features, atol=1e-5, rtol=0)

@@ -1,0 +1,85 @@
+"""What a version of an encoder folder is used for: features, a classifier, predictions, a search, an export."""
+
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ccl.continual_encoder import classifiers
+from ccl.continual_encoder.contact_sheet import Answer, check_sheet_target, write_sheet
+from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.exporting import Exported
+from ccl.continual_encoder.frozen_encoder import frozen, start
+from ccl.continual_encoder.hub_folder import write_export
+from ccl.continual_encoder.image_arguments import Images, gathered
+from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
+from ccl.continual_encoder.probing import ProbeReport, probe
+from ccl.continual_encoder.searching import Collection, find
+from ccl.data import EncodedSource, ImageSource, load_dataset
+from ccl.errors import UserError
+
+
+def encode_images(
+    state: EncoderFolder, images: Images, version: int | None, *, may_skip: bool
+) -> tuple[NDArray[np.float32], list[str]]:
+    """Features (N, F) and the path of each row; unusable files, up to 5 %, may be left out."""
+    with TemporaryDirectory() as scratch, closing(frozen(state.path, version)) as encoder:
+        found = gathered(images, Path(scratch), may_skip=may_skip)
+        return encoder.features(found.source).numpy(), list(found.names)
+
+
+def probe_folder(
+    state: EncoderFolder, labelled: Path, version: int | None, max_bad: float, *, save: bool
+) -> ProbeReport:
+    """A classifier on a folder of class folders, measured beside what needs no learning."""
+    if not labelled.is_dir():
+        raise UserError(f"{labelled} is not a folder")
+    with closing(frozen(state.path, version)) as encoder, closing(start(state.path)) as first:
+        path = classifiers.default_path(state.path, labelled, encoder.version)
+        with listing_bad_images(bad_images_beside(path)):
+            dataset = load_dataset("folder", labelled, max_bad=max_bad)
+        report = probe(encoder, dataset, first)
+        if save:
+            classifiers.save(report.classifier, path)
+    return report
+
+
+def predict_images(
+    state: EncoderFolder, images: Images, version: int | None, classifier: Path | None, *, any_version: bool
+) -> list[tuple[str, str, float]]:
+    """Path, class and confidence of each image, by this classifier, else by the newest that fits."""
+    with TemporaryDirectory() as scratch, closing(frozen(state.path, version)) as encoder:
+        path = classifiers.newest(state.path, encoder, any_version) if classifier is None else classifier
+        fitted = classifiers.load(path)
+        classifiers.check_fits(encoder, fitted, any_version)
+        found = gathered(images, Path(scratch), may_skip=True)
+        answers = classifiers.predict(encoder, fitted, encoder.features(found.source), any_version)
+    return [(name, answer.name, answer.confidence) for name, answer in zip(found.names, answers, strict=True)]
+
+
+def search_images(
+    state: EncoderFolder, queries: Images, images: Images, path: Path, k: int, version: int | None
+) -> list[Answer]:
+    """The k images most like each query, best first, also written as a sheet."""
+    check_sheet_target(path)
+    with TemporaryDirectory() as scratch, closing(frozen(state.path, version)) as encoder:
+        asked, searched = (
+            Collection(encoder.features(found.source), found.names, found.source.encoded)
+            for found in (gathered(some, Path(scratch)) for some in (queries, images))
+        )
+        answers = find(asked, searched, k)
+        write_sheet(path, answers, f"Most alike, by version {encoder.version}")
+        return answers
+
+
+def export_version(state: EncoderFolder, path: Path, images: Images | None, version: int | None) -> Exported:
+    """Write the encoder with its card, checked on the images, else on those it remembers."""
+    with TemporaryDirectory() as scratch, closing(frozen(state.path, version)) as encoder:
+        if images is None:
+            memory = state.memory_of(encoder.version)
+            source: ImageSource = EncodedSource(memory.files, memory.ids)
+        else:
+            source = gathered(images, Path(scratch)).source
+        return write_export(encoder, path, source if len(source) else None)[0]
