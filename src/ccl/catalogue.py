@@ -144,6 +144,15 @@ RETENTION: dict[str, PartRow] = {
         weight=0.5,
         needs=frozenset({MEMORY, OLD_IMAGES}),
     ),
+    "further_views": PartRow(
+        home="retention.further_views:FurtherViews",
+        title="further views",
+        short="further",
+        about="further views of old images are queries too: more is learned from each of the few",
+        source="this library",
+        weight=0.5,
+        needs=frozenset({MEMORY, NEGATIVES, OLD_IMAGES}),
+    ),
     "alignment": PartRow(
         home="retention.alignment:Alignment",
         title="alignment",

@@ -45,6 +45,7 @@ class BatchContext:
     # (M of all ranks, ·) by kind: vectors kept beside the old images of all ranks
     stored: Mapping[str, Tensor] = field(default_factory=dict)
     old_of_all: Tensor | None = None  # (N of all ranks,) bool, where it is known
+    further: tuple[Embedded, ...] = ()  # M rows each: the student's embeddings of further views of the old images
 
     @property
     def all_old(self) -> Tensor:
@@ -108,6 +109,7 @@ class Retention(Part, ABC):
 
     plain_images: Literal["none", "old", "batch"] = "none"  # which plain images the student must embed for it
     num_student_views = 1  # how many views the student must embed for it, where the objective asks for fewer
+    num_further_views = 0  # how many more random views of the old images the student must embed for it
     stores: frozenset[Literal["features", "embeddings"]] = frozenset()  # vectors the memory keeps beside its images
 
     @abstractmethod

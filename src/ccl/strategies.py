@@ -91,7 +91,16 @@ STRATEGIES: dict[str, Strategy] = {
         about="a share of every batch are old images: what most of the field calls replay",
         source="common baseline",
     ),
-    # The library's own recipe, found and proved in docs/results.md; `ccl learn` uses it.
+    # The library's own recipes, found and proved in docs/results.md; `ccl learn` uses the first where it can.
+    "multi_view_rehearsal": Strategy(
+        "Multi-view Rehearsal",
+        RANDOM,
+        ("further_views",),
+        composition="share",
+        defaults={**_WHOLE_CONTRAST, "share": {"old": 0.5}},
+        about="half of every batch are old images, and the student sees one view more of each of these",
+        source="this library",
+    ),
     "balanced_rehearsal": Strategy(
         "Balanced Rehearsal",
         RANDOM,

@@ -16,7 +16,7 @@ PRESET: Any = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or 
 SET: Any = typer.Option([], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable.")
 SET_ALL: Any = typer.Option([], "--set", "-s", metavar="KEY=VALUE", help="Change one setting of all runs; repeatable.")
 STRATEGIES: Any = typer.Option(
-    "finetuning,simple_rehearsal,ccl,balanced_rehearsal,upper_bound",
+    "finetuning,simple_rehearsal,ccl,multi_view_rehearsal,upper_bound",
     "--strategies",
     help="Which ones of `ccl methods`, joined by commas; or all.",
 )

@@ -77,10 +77,10 @@ class ContinualEncoder:
     ) -> "ContinualEncoder":
         """A new encoder folder. Settings that aren't given are chosen when the first images are known.
 
-        `strategy` and `objective` are rows of `ccl methods`, "balanced_rehearsal" and "moco_v2" unless given. A section
-        is a mapping: `memory={"budget": "50MB"}`, `encoder={"backbone": "resnet18", "width": 64}`. `further` takes
-        every other setting and section of `ccl.Settings` by its name; one that does not exist is refused with the
-        nearest name.
+        `strategy` and `objective` are rows of `ccl methods`, "multi_view_rehearsal" and "moco_v2" unless given. A
+        section is a mapping: `memory={"budget": "50MB"}`, `encoder={"backbone": "resnet18", "width": 64}`. `further`
+        takes every other setting and section of `ccl.Settings` by its name; one that does not exist is refused with
+        the nearest name.
 
         With `weights` ("timm:NAME", a file, a folder) it starts from these as version 0, and images at `keep` stand for
         what they know. A mapping is the settings of that name: the weights of losses.

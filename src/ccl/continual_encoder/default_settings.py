@@ -13,6 +13,7 @@ from ccl.continual_encoder.drop_effort import DropSize, choose_effort
 from ccl.errors import UserError
 from ccl.loading import validated
 from ccl.settings import Settings, differences, merged
+from ccl.strategies import STRATEGIES, refusal
 
 FEWEST_IMAGES = 16  # of a drop: fewer have no contrast to learn from
 _SMALL, _MEDIUM = 48, 128  # longest shorter side, in pixels, of small and of medium images
@@ -29,13 +30,20 @@ def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) ->
     And why they are what they are, a line each.
     """
     is_gpu = device == "cuda"
-    values: dict[str, Any] = {"dataset": "folder", "strategy": "balanced_rehearsal", "objective": "moco_v2"}
+    values: dict[str, Any] = {"dataset": "folder", "strategy": _recipe(asked), "objective": "moco_v2"}
     seen, seen_why = _seeing(side, is_gpu)
     effort, effort_why = choose_effort(DropSize(num_images), is_gpu, asked)
     always = {"memory": {"clusters": "estimate"}, "moco_v2": {"key_momentum": 0.99}, "probe": {"after": "never"}}
     for part in (seen, effort, always, asked):
         values = merged(values, part)
     return validated(values), [seen_why, effort_why]
+
+
+def _recipe(asked: Mapping[str, Any]) -> str:
+    """The best strategy (docs/results.md) that goes with the objective asked for."""
+    recipe, objective = "multi_view_rehearsal", asked.get("objective", "moco_v2")
+    known = objective in OBJECTIVES
+    return "balanced_rehearsal" if known and refusal(recipe, STRATEGIES[recipe], objective) else recipe
 
 
 def refuse_mistakes(asked: Mapping[str, Any]) -> None:

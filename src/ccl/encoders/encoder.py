@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Protocol, Self, cast
 
 import torch
@@ -74,6 +74,11 @@ class Embedded:
     def rows(self, chosen: slice | Tensor) -> "Embedded":
         """The same of some of the images."""
         return Embedded(self.features[chosen], self.projection[chosen], self.unit[chosen])
+
+    def split(self, sizes: list[int]) -> "list[Embedded]":
+        """Consecutive images, so many each."""
+        ends = list(accumulate(sizes))
+        return [self.rows(slice(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 
 
 class Encoder(nn.Module):

@@ -34,7 +34,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "ccl": ("#0080c6", "D"),
     "variance_queue": ("#cc79a7", "P"),
     "random_ccl": ("#999933", "X"),
-    "balanced_rehearsal": ("#b40069", "p"),
+    "multi_view_rehearsal": ("#b40069", "p"),
     "upper_bound": (INK, ""),
 }
 # For strategies without a style: far from the colours above and from each other, on light and on dark pages.

@@ -147,6 +147,12 @@ class CrossTaskSettings(Section):
     past: Literal["replay", "distillation"] = "replay"  # Osiris-R, Osiris-D
 
 
+class FurtherViewsSettings(Section):
+    """Further views of old images."""
+
+    count: Count = 1  # of each old image, beside those that the objective sees
+
+
 class AlignmentSettings(Section):
     """Alignment with a slow average of the encoder, or with stored embeddings."""
 
@@ -199,6 +205,7 @@ class PartSettings(TopSettings):
     predictive_distillation: PredictiveSettings = PredictiveSettings()
     pnr: PNRSettings = PNRSettings()
     cross_task: CrossTaskSettings = CrossTaskSettings()
+    further_views: FurtherViewsSettings = FurtherViewsSettings()
     alignment: AlignmentSettings = AlignmentSettings()
     merge: MergeSettings = MergeSettings()
     average: AverageSettings = AverageSettings()

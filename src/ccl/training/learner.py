@@ -115,7 +115,18 @@ class Learner(nn.Module):
     @property
     def num_views(self) -> int:
         """How many random views a batch brings."""
+        return self._num_whole_views + self.num_further_views
+
+    @property
+    def _num_whole_views(self) -> int:
+        """How many of them are of all images that the student or the objective must see."""
         return max(self.objective.num_views, self.num_student_views)
+
+    @property
+    def num_further_views(self) -> int:
+        """How many more the student embeds of the old images only; the last ones of a batch."""
+        asked = [part.num_further_views for part in self._retention] if self._has_old_images else []
+        return max(asked, default=0)
 
     @property
     def stores(self) -> list[Literal["features", "embeddings"]]:
@@ -133,7 +144,7 @@ class Learner(nn.Module):
         """Each term's loss by its name, unweighted, and what `after_update` needs; moment is (step, epoch)."""
         batch = self.composition.mix(batch, self.num_new, moment)
         is_old = batch.positions >= self.num_new  # (N,)
-        student, plain, student_plain = self._embed(batch, is_old)
+        student, plain, student_plain, further = self._embed(batch, is_old)
         contrast = self.objective.contrast(student[: self.objective.num_student_views], batch, moment)
         positions = batch.all_positions
         all_old = positions >= self.num_new
@@ -150,6 +161,7 @@ class Learner(nn.Module):
             student_plain,
             stored,
             all_old,
+            further,
         )
         losses = {CONTRAST: contrast.loss}
         for name, part in self.parts.items():
@@ -157,25 +169,31 @@ class Learner(nn.Module):
             losses |= {} if loss is None else {name: loss}
         return losses, context
 
-    def _embed(self, batch: ViewBatch, is_old: Tensor) -> tuple[tuple[Embedded, ...], Tensor, Embedded]:
-        """What the student makes of the views it must see, the plain old images, and what it makes of these."""
+    def _embed(
+        self, batch: ViewBatch, is_old: Tensor
+    ) -> tuple[tuple[Embedded, ...], Tensor, Embedded, tuple[Embedded, ...]]:
+        """What the student makes of the views it must see, the plain old images, and what it makes of these.
+
+        And what it makes of further views of the old images.
+        """
         views = batch.views[: self.num_student_views]
-        num_images = len(is_old)
-        if self._plain_images == "batch":
-            # Differs from the paper, as the authors' code does: the whole batch once more in a forward of its own.
-            rows = self.encoder.embed(torch.cat(views))
-            chosen = is_old.nonzero().flatten().to(rows.unit.device)
-            plain, student_plain = batch.plain[chosen], self.encoder.embed(batch.plain).rows(chosen)
-        else:
-            # One forward for views and plain old images, so that these have the statistics of a whole batch.
-            # A plain image is in the batch-norm group of its view.
-            own = torch.arange(num_images, device=views[0].device)
-            shown = [is_old.nonzero().flatten().to(own.device)] if len(batch.plain) else []
-            with placed(self.encoder, torch.cat([*(own for _ in views), *shown]) if shown else None):
-                rows = self.encoder.embed(torch.cat([*views, batch.plain]))  # views·N + M rows
-            plain, student_plain = batch.plain, rows.rows(slice(len(views) * num_images, None))
-        student = [rows.rows(slice(view * num_images, (view + 1) * num_images)) for view in range(len(views))]
-        return tuple(student), plain, student_plain
+        own = torch.arange(len(is_old), device=views[0].device)  # (N,)
+        old = is_old.nonzero().flatten().to(own.device)  # (M,)
+        shown = [view[old] for view in batch.views[self._num_whole_views :]] if len(old) else []
+        # One forward for views and for what is shown of old images alone, so that these have the statistics of a whole
+        # batch. An image is in the batch-norm group of its view.
+        # Differs from the paper where plain images of the whole batch are asked for, as the authors' code does: they
+        # have a forward of their own.
+        is_apart = self._plain_images == "batch"
+        riding = [*shown, *([batch.plain] if len(batch.plain) and not is_apart else [])]
+        with placed(self.encoder, torch.cat([*(own for _ in views), *(old for _ in riding)]) if riding else None):
+            embedded = self.encoder.embed(torch.cat([*views, *riding]))
+        parts = embedded.split([len(own)] * len(views) + [len(old)] * len(riding))
+        student, further = tuple(parts[: len(views)]), tuple(parts[len(views) : len(views) + len(shown)])
+        if is_apart:
+            return student, batch.plain[old], self.encoder.embed(batch.plain).rows(old), further
+        none = embedded.rows(slice(0, 0))
+        return student, batch.plain, parts[-1] if len(batch.plain) else none, further
 
     def total(self, losses: Mapping[str, Tensor]) -> Tensor:
         """L = λ₁ L_contrast + λ₂ L_ESQ + λ₃ L_kd. Paper: eq. 5."""

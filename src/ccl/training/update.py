@@ -33,7 +33,7 @@ def update(
     values = dict(zip(losses, means.tolist(), strict=True))
     _refuse_bad_losses(values, moment, batch.ids)
     if scaler is None or scaler.unscale(optimizer):
-        _refuse_bad_gradients(learner, moment, batch.ids)
+        _refuse_bad_gradients(learner, optimizer, moment, batch.ids)
         optimizer.step()
     learner.after_update(context)  # θ_k follows θ_q; Q and ESQ take their keys
     return values
@@ -46,10 +46,14 @@ def _refuse_bad_losses(values: Mapping[str, float], moment: tuple[int, int], ids
             raise NotFiniteError(_bad_batch(f"the loss {name!r} is {value}", moment, ids))
 
 
-def _refuse_bad_gradients(learner: Learner, moment: tuple[int, int], ids: Tensor) -> None:
+def _refuse_bad_gradients(
+    learner: Learner, optimizer: torch.optim.Optimizer, moment: tuple[int, int], ids: Tensor
+) -> None:
     """A finite loss can have a gradient that is not: raise before it moves a parameter."""
-    gradients = {name: p.grad for name, p in learner.trained_parameters().items() if p.grad is not None}
-    if not math.isfinite(float(torch.nn.utils.get_total_norm(list(gradients.values())))):
+    # The optimizer has them as a list; the learner would walk through all its modules in every update.
+    moved = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    if not math.isfinite(float(torch.nn.utils.get_total_norm(moved))):
+        gradients = {name: p.grad for name, p in learner.trained_parameters().items() if p.grad is not None}
         names = [name for name, gradient in gradients.items() if not gradient.isfinite().all()]
         raise NotFiniteError(_bad_batch(f"the gradient of {', '.join(names[:3]) or 'all'} is not finite", moment, ids))
 

@@ -68,6 +68,7 @@ def test_a_strategy_without_memory_and_its_term_is_finetuning(strategy: str, par
     [
         ("predictive_rehearsal", "predictive_distillation"),
         ("balanced_rehearsal", "predictive_distillation"),
+        ("multi_view_rehearsal", "further_views"),
         ("osiris", "cross_task"),
         ("cla", "alignment"),
         ("der", "der"),

@@ -1,0 +1,48 @@
+"""More is learned from each old image: the student sees further views of it, which are queries too."""
+
+from torch import Tensor
+
+from ccl import ranks
+from ccl.losses import info_nce
+from ccl.part import BatchContext, Retention
+
+
+class FurtherViews(Retention):
+    """InfoNCE of further views of the old images, against what the objective compares the first view with.
+
+    A small memory stands for much that is gone. A further view of an old image costs one pass of the student: its key
+    and the negatives are the objective's own and known already. The student embeds it with the other views, so that
+    batch norm sees one batch.
+    """
+
+    def __init__(self, *, temperature: float, count: int = 1) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.num_further_views = count
+
+    def loss(self, context: BatchContext) -> Tensor | None:
+        num_everywhere = int(context.all_old.sum())
+        if not num_everywhere:
+            return None
+        rows = context.is_old.nonzero().flatten().to(context.contrast.query.device)  # (M,)
+        if not len(rows):
+            return context.contrast.query.sum() * 0.0  # all ranks send the same terms
+        _, targets = context.contrast.pairs[0]  # (N, D): a key, the other view or the bank's row
+        negatives, ignore = _negatives(context, rows)
+        positives = targets[rows].detach()  # (M, D)
+        losses = [info_nce(view.unit, positives, negatives, self.temperature, ignore) for view in context.further]
+        # The mean over ranks is then the mean over all old images, however they lie.
+        scale = ranks.size() * len(rows) / num_everywhere
+        return sum(losses[1:], losses[0]) * (scale / len(losses))
+
+
+def _negatives(context: BatchContext, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    """What the objective pushes from (K, D), and where that is left out for these rows (M, K); else other images' keys.
+
+    SimCLR has no queue: its negatives are the keys of the batch, of which an image's own is left out.
+    """
+    contrast = context.contrast
+    if contrast.negatives is not None:
+        return contrast.negatives, None if contrast.ignore is None else contrast.ignore[rows]
+    own = context.batch.ids[context.is_old]  # (M,)
+    return context.all_keys, (own[:, None] == context.batch.all_ids[None]).to(rows.device)

@@ -1,0 +1,99 @@
+"""Further views of old images: against which rows, for whom, and that no new image is embedded once more."""
+
+from math import exp, log
+
+import pytest
+import torch
+from seen import encoders, images, plain, seen_by, value
+from tiny import learn, tiny_settings
+from torch import Tensor
+
+from ccl.encoders import Embedded, Encoder
+from ccl.part import BatchContext
+from ccl.retention.further_views import FurtherViews
+
+IS_OLD = [True, False, True, False]
+
+
+def further(encoder: Encoder, count: int = 1) -> tuple[Embedded, ...]:
+    return tuple(encoder.embed(images(sum(IS_OLD), 7 + number)) for number in range(count))
+
+
+def oracle(seen: BatchContext, negatives: Tensor, left_out: list[list[int]], temperature: float) -> float:
+    """InfoNCE row by row, from the formula; `left_out` names each old image's ignored negatives."""
+    old = [place for place, is_old in enumerate(IS_OLD) if is_old]
+    keys, total, count = plain(seen.contrast.pairs[0][1]), 0.0, 0
+    for view in seen.further:
+        for row, query in enumerate(plain(view.unit)):
+            own = exp(query @ keys[old[row]] / temperature)
+            others = [
+                exp(query @ other / temperature)
+                for number, other in enumerate(plain(negatives))
+                if number not in left_out[row]
+            ]
+            total -= log(own / (own + sum(others)))
+            count += 1
+    return total / count
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_loss_is_info_nce_of_the_further_views(count: int) -> None:
+    encoder, _ = encoders()
+    queue = torch.nn.functional.normalize(images(6, 9).flatten(1)[:, :8], dim=1)
+    seen = seen_by(encoder, IS_OLD, contrast={"negatives": queue}, further=further(encoder, count))
+    found = FurtherViews(temperature=0.2, count=count).loss(seen)
+    assert value(found) == pytest.approx(oracle(seen, queue, [[], []], 0.2), rel=1e-5)
+
+
+def test_negatives_that_the_objective_leaves_out_are_left_out() -> None:
+    encoder, _ = encoders()
+    queue = torch.nn.functional.normalize(images(6, 9).flatten(1)[:, :8], dim=1)
+    ignore = torch.zeros(len(IS_OLD), len(queue), dtype=torch.bool)
+    ignore[0, 1] = ignore[1, 2] = ignore[2, 5] = True  # the second row is a new image's
+    seen = seen_by(encoder, IS_OLD, contrast={"negatives": queue, "ignore": ignore}, further=further(encoder))
+    assert value(FurtherViews(temperature=0.2).loss(seen)) == pytest.approx(
+        oracle(seen, queue, [[1], [5]], 0.2), rel=1e-5
+    )
+
+
+def test_without_a_queue_the_keys_of_other_images_are_negatives() -> None:
+    encoder, _ = encoders()
+    seen = seen_by(encoder, IS_OLD, further=further(encoder))
+    expected = oracle(seen, seen.contrast.keys, [[0], [2]], 0.2)
+    assert value(FurtherViews(temperature=0.2).loss(seen)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_gradients_reach_the_student_by_the_further_views_alone() -> None:
+    encoder, _ = encoders()
+    seen = seen_by(encoder, IS_OLD, further=further(encoder))
+    loss = FurtherViews(temperature=0.2).loss(seen)
+    assert loss is not None
+    to_further, to_query = torch.autograd.grad(loss, [seen.further[0].unit, seen.contrast.query], allow_unused=True)
+    assert (to_further.norm(dim=1) > 0).all()
+    assert to_query is None
+
+
+def test_a_batch_without_old_images_has_no_loss() -> None:
+    encoder, _ = encoders()
+    assert FurtherViews(temperature=0.2).loss(seen_by(encoder, [False, False])) is None
+
+
+def test_the_student_embeds_further_views_of_old_images_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a batch is old: of 8 images 4, and with two further views of these 16 rows."""
+    sizes: list[int] = []
+    embed = Encoder.embed
+
+    def counted(self: Encoder, shown: Tensor) -> Embedded:
+        if self.training and torch.is_grad_enabled():
+            sizes.append(len(shown))
+        return embed(self, shown)
+
+    monkeypatch.setattr(Encoder, "embed", counted)
+    learner, watcher = learn(
+        tiny_settings("strategy=multi_view_rehearsal", "further_views.count=2", "batch_size=8", "share.old=0.5")
+    )
+    first = [size for size, row in zip(sizes, watcher.losses, strict=True) if "further_views" not in row]
+    later = [size for size, row in zip(sizes, watcher.losses, strict=True) if "further_views" in row]
+    assert set(first) == {8}
+    assert max(later) == 16
+    assert learner.num_further_views == 2
