@@ -55,12 +55,12 @@ ARMS = {
             "strategy": "finetuning",
             "retention": [],
             "weight_rule": None,
-            "encoder": {"freeze_batch_norm": False},
+            "encoder": {"freeze_batch_norm": False, "freeze_stages": 0},
             "optimizer": {"learning_rate": 0.03},
         },
     ),
     "default": Arm("`ccl learn --from`"),
-    "cautious": Arm("first 6 of 18 stages frozen", {"encoder": {"freeze_stages": 6}}),
+    "unfrozen": Arm("`ccl learn --from`, no stage frozen", {"encoder": {"freeze_stages": 0}}),
     "keep": Arm("`ccl learn --from --keep`", keeps=True),
 }
 MEASURES = {"greek": "Greek letters", "cifar": "CIFAR-100 classes", "old": "old: ImageNet classes"}

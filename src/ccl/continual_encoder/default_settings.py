@@ -16,6 +16,7 @@ from ccl.settings import Settings, differences, merged
 from ccl.strategies import STRATEGIES, refusal
 
 FEWEST_IMAGES = 16  # of a drop: fewer have no contrast to learn from
+_FROZEN_SHARE = 0.45  # of the stages of a network that starts from weights; chosen by experiment (docs/adapting.md)
 _SMALL, _MEDIUM = 48, 128  # longest shorter side, in pixels, of small and of medium images
 
 # What an encoder folder must keep as long as it lives: the shape of its network and parts, and how it sees an image.
@@ -56,11 +57,12 @@ def refuse_mistakes(asked: Mapping[str, Any]) -> None:
 
 
 def choose_start(
-    asked: Mapping[str, Any], is_gpu: bool, size: int | None, said: Mapping[str, Any]
+    asked: Mapping[str, Any], is_gpu: bool, size: int | None, said: Mapping[str, Any], num_stages: int = 0
 ) -> tuple[Settings, list[str]]:
     """Settings for an encoder that starts from weights, and why; `asked` names them, and is laid on top.
 
-    `size` is the side of its views, None: yet to be found; `said` how a file by `ccl export` wants its images.
+    `size` is the side of its views, None: yet to be found; `said` how a file by `ccl export` wants its images;
+    `num_stages` how many stages the network has, of which the first ones are frozen.
     """
     values: dict[str, Any] = {"dataset": "folder", "objective": "moco_v2", "strategy": "predictive_rehearsal"}
     seen: dict[str, Any] = {"views": {"recipe": "moco_imagenet"}, "temperature": 0.2}
@@ -75,14 +77,21 @@ def choose_start(
     kept = {
         "memory": {"clusters": "estimate", "budget": 2000, "selection": "view_variance"},
         "predictive_distillation": {"space": "features"},
-        "encoder": {"stem": "imagenet", "batch_norm_groups": 1, "freeze_batch_norm": True},
+        "encoder": {
+            "stem": "imagenet",
+            "batch_norm_groups": 1,
+            "freeze_batch_norm": True,
+            "freeze_stages": int(_FROZEN_SHARE * num_stages),
+        },
         "weight_rule": "merge",  # with the weights from before each drop: half of what is lost of the old comes back
         "probe": {"after": "never"},
     }
     for part in (seen, kept, asked):
         values = merged(values, part)
     settings = validated(values)
+    frozen = settings.encoder.freeze_stages
     why = f"{settings.encoder.backbone}, views of {settings.views.size} px; batch norm frozen, "
+    why += f"and the first {frozen} of {num_stages} stages, " if frozen else ""
     why += "its features distilled, its weights merged with those before a drop"
     return settings, [why]
 

@@ -17,6 +17,7 @@ from ccl.continual_encoder.frozen_encoder import STUDENT
 from ccl.data import Gathered, gather, squared
 from ccl.data.ingest import MAX_BAD
 from ccl.encoders.foreign_backbones import reads
+from ccl.encoders.stages import stages
 from ccl.encoders.weights import ABOUT, read_config
 from ccl.errors import UserError
 from ccl.memory import RehearsalMemory
@@ -145,8 +146,10 @@ def _chosen(weights: str, asked: Mapping[str, Any], display: Observer) -> tuple[
     said = dict(read_config(path).get("preprocessing", {})) if os.path.exists(path) else {}
     settings = choose_start(known, is_gpu, None, said)[0]
     size = build_recipe(resolved(settings)).size
-    can_be_smaller = size > _SMALLER and not is_gpu and reads(network_of(settings.encoder), _SMALLER)
-    settings, reasons = choose_start(known, is_gpu, _SMALLER if can_be_smaller else size, said)
+    network = network_of(settings.encoder)
+    can_be_smaller = size > _SMALLER and not is_gpu and reads(network, _SMALLER)
+    size, num_stages = _SMALLER if can_be_smaller else size, len(stages(network))
+    settings, reasons = choose_start(known, is_gpu, size, said, num_stages)
     settings = resolved(settings)
     start = build_start(settings)
     assert start is not None, "a start has weights"

@@ -35,6 +35,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "variance_queue": ("#cc79a7", "P"),
     "random_ccl": ("#999933", "X"),
     "multi_view_rehearsal": ("#b40069", "p"),
+    "balanced_rehearsal": ("#f07878", "h"),
     "upper_bound": (INK, ""),
 }
 # For strategies without a style: far from the colours above and from each other, on light and on dark pages.

@@ -191,8 +191,12 @@ def test_what_people_name(tmp_path: Path) -> None:
 
 def test_defaults_for_a_start_do_less_than_those_from_nothing() -> None:
     known = {"encoder": {"backbone": "resnet18", "weights": "x.pt"}}
-    settings, _ = choose_start(known, False, 128, {})
+    settings, (why,) = choose_start(known, False, 128, {}, num_stages=5)
     assert (settings.views.size, settings.data.resize) == (128, 146)
+    assert settings.encoder.freeze_stages == 2
+    assert "batch norm frozen, and the first 2 of 5 stages, " in why
+    asked = {"encoder": {**known["encoder"], "freeze_stages": 0}}
+    assert choose_start(asked, False, 128, {}, num_stages=5)[0].encoder.freeze_stages == 0
     assert settings.encoder.freeze_batch_norm
     assert "predictive_distillation" in settings.method.retention
     effort, why = choose_effort(DropSize(800), False, {"epochs": 3}, adapts=True)
