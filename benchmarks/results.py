@@ -1,7 +1,7 @@
 """`python -m benchmarks.results RUNS` or `make results RUNS=…`: the docs' tables from run folders, none typed by hand.
 
 A page says what belongs where: between `<!-- results: GRID KIND -->` and `<!-- end of results -->` stands the table
-KIND (summary, differences or ranking) or the picture (curves) of the complete runs below RUNS/GRID and of those kept in
+KIND (summary, differences or ranking) or the picture (curves or forest) of the complete runs below RUNS/GRID and of those kept in
 docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`), or the table (adapting) that `benchmarks/adapting.py`
 left there. Every run's own numbers and stamp go to docs/results/GRID.csv, from which `tests/unit/test_docs_results.py`
 computes the tables again. Blocks of grids that have neither stay as they are.
@@ -17,6 +17,7 @@ from benchmarks import adapting, kept_runs
 from ccl.atomic_files import write_file
 from ccl.report import figures, read_run
 from ccl.report.comparisons import differences
+from ccl.report.interval_plots import forest
 from ccl.report.ranking import ranking
 from ccl.report.run_groups import Arm, make_arms, of_equal_steps
 from ccl.report.summary import every_run, summary
@@ -58,7 +59,7 @@ def _filled(runs: Path, page: Path, found: "re.Match[str]") -> str:
     arms = _arms(runs / grid)
     if not arms:
         return found[0]
-    body = to_markdown(TABLES[kind](arms)) if kind in TABLES else _picture(grid, arms, page)
+    body = to_markdown(TABLES[kind](arms)) if kind in TABLES else _picture(grid, kind, arms, page)
     return f"{begin}{body}{end}"
 
 
@@ -81,15 +82,19 @@ def _arms(folder: Path) -> list[Arm]:
     return make_arms(records)
 
 
-def _picture(grid: str, arms: Sequence[Arm], page: Path) -> str:
-    """Accuracy over the stream as a PNG beside the docs' other pictures, and the line that shows it."""
-    groups = of_equal_steps(arms)
-    num_steps, group = next(iter(groups.items()))
-    path = DOCS / "images" / f"{grid}-accuracy.png"
-    drawn = figures.accuracy_over_stream(group, num_steps)
-    drawn.savefig(path, dpi=110, bbox_inches="tight")
-    place = Path(*[".."] * (len(page.relative_to(DOCS).parts) - 1)) / "images" / path.name
-    return f"![Accuracy on all classes after each step, mean over seeds]({place.as_posix()})\n"
+def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
+    """A PNG beside the docs' other pictures, and the line that shows it."""
+    if kind == "forest":
+        name, drawn = f"{grid}-forest.png", forest(arms)
+        words = "Points above Finetuning of the same seeds, with 95 % intervals"
+    else:
+        num_steps, group = next(iter(of_equal_steps(arms).items()))
+        name, drawn = f"{grid}-accuracy.png", figures.accuracy_over_stream(group, num_steps)
+        words = "Accuracy on all classes after each step, mean over seeds"
+    assert drawn is not None, f"{grid}: a single seed has no interval"
+    drawn.savefig(DOCS / "images" / name, dpi=110, bbox_inches="tight")
+    place = Path(*[".."] * (len(page.relative_to(DOCS).parts) - 1)) / "images" / name
+    return f"![{words}]({place.as_posix()})\n"
 
 
 if __name__ == "__main__":
