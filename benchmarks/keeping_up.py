@@ -1,9 +1,9 @@
-"""Five drops into a state, by CCL and by Finetuning: what is each worth at the end, on labelled images of all drops?
+"""Five drops into an encoder folder: what is each strategy worth at the end, on labelled images of all drops?
 
-python -m benchmarks.keeping_up OUT [--seeds 0,1,2] [--epochs 20] [--strategies finetuning,simple_rehearsal,ccl]
+python -m benchmarks.keeping_up OUT [--seeds 0,1,2] [--epochs 20] [--strategies NAMES]
 
 Drops are PNG folders of the embedded pictures, one kind a week, each deleted when it is learned; ConvNet at 16 px, one
-thread, some two minutes a state. Broken off, the same line goes on.
+thread, one to two minutes a folder. Stopped, the same line resumes.
 """
 
 import argparse
@@ -54,12 +54,12 @@ def accuracies(encoder: ContinualEncoder, domains: list[Dataset]) -> list[float]
 
 
 def main() -> None:
-    """Print a line for each state."""
+    """Print a line for each folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--strategies", default="finetuning,simple_rehearsal,ccl")
+    parser.add_argument("--strategies", default="finetuning,simple_rehearsal,ccl,multi_view_rehearsal")
     options = parser.parse_args()
     domains = [load_dataset(name, resize=16) for name in EMBEDDED_DOMAINS]
     print("strategy, seed: all classes | " + ", ".join(EMBEDDED_DOMAINS))
