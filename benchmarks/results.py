@@ -3,8 +3,8 @@
 A page says what belongs where: between `<!-- results: GRID KIND -->` and `<!-- end of results -->` stands the table
 KIND (summary, differences or ranking) or the picture (curves or forest) of the complete runs below RUNS/GRID and of
 those kept in docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`), or the table (adapting) that
-`benchmarks/adapting.py` left there. Every run's own numbers and stamp go to docs/results/GRID.csv, from which `tests/unit/test_docs_results.py`
-computes the tables again. Blocks of grids that have neither stay as they are.
+`benchmarks/adapting.py` left there. Every run's own numbers and stamp go to docs/results/GRID.csv, from which
+`tests/unit/test_docs_results.py` computes the tables again. Blocks of grids that have neither stay as they are.
 """
 
 import re
