@@ -51,3 +51,13 @@ def test_some_settings_hold_for_life() -> None:
     for asked in ({"encoder": {"width": 8}}, {"views": {"size": 16}}, {"strategy": "finetuning"}, {"seed": 4}):
         with pytest.raises(UserError, match="keeps these settings for life"):
             changed(before, asked)
+
+
+@pytest.mark.parametrize(
+    ("objective", "strategy"),
+    [("moco_v2", "multi_view_rehearsal"), ("simclr", "multi_view_rehearsal"), ("byol", "balanced_rehearsal")],
+)
+def test_the_recipe_is_one_that_goes_with_the_objective(objective: str, strategy: str) -> None:
+    settings, _ = choose(1000, 32, "cpu", {"objective": objective})
+    assert settings.strategy == strategy
+    assert choose(1000, 32, "cpu", {"objective": objective, "strategy": "finetuning"})[0].strategy == "finetuning"
