@@ -261,10 +261,15 @@ def test_a_full_queue_takes_the_rest_later(tmp_path: Path) -> None:
     small.start()
     try:
         arguments = [*SMALL, "--set=epochs=1", "--strategies=finetuning", "--seeds=0-2", "--on=slurm"]
-        words = Command(small, tmp_path / "grid", *arguments).finish()
+        # Nothing runs until the queue is full: else fast runs end before the third is submitted.
+        small.run("scontrol", "update", "partitionname=main", "state=down")
+        command = Command(small, tmp_path / "grid", *arguments)
+        is_full = "Slurm takes no more jobs for now (sbatch: "
+        wait_until(lambda: is_full in command.words(), HANG, "the queue does not fill")
+        small.run("scontrol", "update", "partitionname=main", "state=up")
+        command.finish()
     finally:
         small.stop()
-    assert words.count("Slurm takes no more jobs for now (sbatch: ") >= 1
     assert len(list((tmp_path / "grid").glob("*/status.json"))) == 3
 
 
