@@ -16,7 +16,7 @@ CCL=(-m ccl run "$SETTINGS" --out "$OUT" --first-steps "$GRID/first-steps" --set
 
 saved() { ls "$OUT/checkpoints" 2>/dev/null; }
 stop() {  # the run finishes its batch and saves; srun would kill its tasks if it were signalled itself
-  if [ "$PROCESSES" -gt 0 ]; then scancel --signal=TERM "$SLURM_JOB_ID.0"; else kill -TERM "$RUN"; fi
+  if [ "$PROCESSES" -gt 0 ]; then scancel --signal=TERM "$SLURM_JOB_ID.0"; else kill -TERM "$RUN" 2>/dev/null; fi  # it may be gone
 }
 IS_TIME_UP=no BEFORE=$(saved)
 trap 'IS_TIME_UP=yes; stop' USR1  # some time before the time is up
