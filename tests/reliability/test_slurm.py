@@ -264,8 +264,8 @@ def test_a_full_queue_takes_the_rest_later(tmp_path: Path) -> None:
         # Nothing runs until the queue is full: else fast runs end before the third is submitted.
         small.run("scontrol", "update", "partitionname=main", "state=down")
         command = Command(small, tmp_path / "grid", *arguments)
-        is_full = "Slurm takes no more jobs for now (sbatch: "
-        wait_until(lambda: is_full in command.words(), HANG, "the queue does not fill")
+        refused = "Slurm takes no more jobs for now (sbatch: "
+        wait_until(lambda: refused in command.words(), HANG, "the queue does not fill")
         small.run("scontrol", "update", "partitionname=main", "state=up")
         command.finish()
     finally:

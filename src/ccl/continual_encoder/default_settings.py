@@ -43,8 +43,8 @@ def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) ->
 def _recipe(asked: Mapping[str, Any]) -> str:
     """The best strategy (docs/results.md) that goes with the objective asked for."""
     recipe, objective = "multi_view_rehearsal", asked.get("objective", "moco_v2")
-    known = objective in OBJECTIVES
-    return "balanced_rehearsal" if known and refusal(recipe, STRATEGIES[recipe], objective) else recipe
+    is_known = isinstance(objective, str) and objective in OBJECTIVES  # else validation refuses it
+    return "balanced_rehearsal" if is_known and refusal(recipe, STRATEGIES[recipe], objective) else recipe
 
 
 def refuse_mistakes(asked: Mapping[str, Any]) -> None:

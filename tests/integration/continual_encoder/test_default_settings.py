@@ -61,3 +61,9 @@ def test_the_recipe_is_one_that_goes_with_the_objective(objective: str, strategy
     settings, _ = choose(1000, 32, "cpu", {"objective": objective})
     assert settings.strategy == strategy
     assert choose(1000, 32, "cpu", {"objective": objective, "strategy": "finetuning"})[0].strategy == "finetuning"
+
+
+@pytest.mark.parametrize("objective", ["byoll", ["byol"], 3])
+def test_an_objective_that_does_not_exist_is_refused_in_words(objective: object) -> None:
+    with pytest.raises(UserError, match="objective"):
+        choose(1000, 32, "cpu", {"objective": objective})
