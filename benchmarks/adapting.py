@@ -10,18 +10,17 @@ tables of docs/adapting.md from it. The weights state no licence: they are read 
 """
 
 import argparse
-import csv
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.result_rows import RESULTS, add_row, is_there, seeds_of
 from ccl import ContinualEncoder
-from ccl.atomic_files import write_file
 from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.data import Dataset, ImageSource, load_dataset
 from ccl.evaluation import score_features
@@ -30,7 +29,6 @@ from ccl.report.tables import Table
 from ccl.seeding import permutation
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-RESULTS = "results.csv"
 SIZE = 64  # px of a view; the network's own is 224, and below 64 its last maps have one place only
 PER_CLASS = 30  # training images of each of a drop's ten classes
 NUM_FOLDS = 4  # of the old images: each is tested once, by a probe that has not seen it
@@ -131,25 +129,7 @@ def folded(features: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
     return sum(one.linear for one in scores) / NUM_FOLDS, sum(one.knn for one in scores) / NUM_FOLDS
 
 
-def parsed(text: str) -> list[dict[str, str]]:
-    """The rows of a result file."""
-    return list(csv.DictReader(text.splitlines()))
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The results so far."""
-    return parsed(path.read_text(encoding="utf-8")) if path.exists() else []
-
-
-def add_row(path: Path, row: Mapping[str, Any]) -> None:
-    """All results with one more, written aside first."""
-    rows = [*read_rows(path), {key: str(value) for key, value in row.items()}]
-    lines = [",".join(row), *(",".join(one.values()) for one in rows)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, "\n".join(lines) + "\n")
-
-
-def table(rows: Sequence[Mapping[str, str]]) -> Table:
+def table(rows: list[dict[str, str]]) -> Table:
     """Mean and spread over seeds of every measure, arm by arm, and how far the old fell below the start."""
     measures = [f"{kind} {probe}" for kind in MEASURES for probe in ("linear", "kNN")]
     start = {row["seed"]: float(row["old linear"]) for row in rows if row["arm"] == "start"}
@@ -161,9 +141,8 @@ def table(rows: Sequence[Mapping[str, str]]) -> Table:
             moved = [float(row["old linear"]) - start[row["seed"]] for row in of_arm if row["seed"] in start]
             lines.append((arm.title, *cells, estimate(moved) if arm.learns and moved else None))
     columns = [f"{title}, {probe}" for title in MEASURES.values() for probe in ("linear", "kNN")]
-    seeds = sorted({int(row["seed"]) for row in rows})
     note = (
-        f"Accuracy in percent, mean ± standard deviation over seeds {', '.join(map(str, seeds))}; views of {SIZE} px. "
+        f"Accuracy in percent, mean ± standard deviation over seeds {seeds_of(rows)}; views of {SIZE} px. "
         "The last column is what the linear probe of the old images gained or lost, in points."
     )
     return Table("What two drops made of the weights", ("", *columns, "old, change"), tuple(lines), note)
@@ -186,7 +165,7 @@ def main() -> None:
     for seed in map(int, options.seeds.split(",")):
         data = Data.of(options.data, seed)
         for name in options.arms.split(","):
-            if any((row["arm"], row["seed"]) == (name, str(seed)) for row in read_rows(path)):
+            if is_there(path, name, seed):
                 continue
             folder = options.out / f"{name}-{seed}"
             encoder = learned(folder, ARMS[name], seed, data, weights)

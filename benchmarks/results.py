@@ -1,10 +1,11 @@
 """`python -m benchmarks.results RUNS` or `make results RUNS=…`: the docs' tables from run folders, none typed by hand.
 
 A page says what belongs where: between `<!-- results: GRID KIND -->` and `<!-- end of results -->` stands the table
-KIND (summary, differences or ranking) or the picture (curves or forest) of the complete runs below RUNS/GRID and of
-those kept in docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`), or the table (adapting) that
-`benchmarks/adapting.py` left there. Every run's own numbers and stamp go to docs/results/GRID.csv, from which
-`tests/unit/test_docs_results.py` computes the tables again. Blocks of grids that have neither stay as they are.
+KIND (summary, differences, ranking or brief) or the picture (curves, panels, forest or sweep) of complete runs: those
+below RUNS/GRID and those kept in docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`); or the table
+(adapting or drops) of the rows that an experiment of its own left in RUNS/GRID (`benchmarks.result_rows`). Every run's
+numbers and stamp go to docs/results/GRID.csv, from which `tests/unit/test_docs_results.py` computes the tables again.
+Blocks of grids that have neither stay as they are.
 """
 
 import re
@@ -13,25 +14,45 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from benchmarks import adapting, kept_runs
+from matplotlib.figure import Figure
+
+from benchmarks import adapting, keeping_up, kept_runs
+from benchmarks.result_rows import RESULTS, parsed
 from ccl.atomic_files import write_file
-from ccl.report import figures, read_run
+from ccl.report import figures, measures, read_run
 from ccl.report.comparisons import differences
 from ccl.report.interval_plots import forest
 from ccl.report.ranking import ranking
-from ccl.report.run_groups import Arm, make_arms, of_equal_steps
-from ccl.report.summary import every_run, summary
+from ccl.report.run_groups import Arm, make_arms, of_equal_steps, records_of
+from ccl.report.stream_panels import stream_panels
+from ccl.report.summary import every_run, random_accuracy, summary
+from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_markdown
 from ccl.run_files import find_runs
 from ccl.strategies import STRATEGIES
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
-ADAPTING = "adapting"
+
+
+def brief(arms: Sequence[Arm]) -> Table:
+    """One line of accuracies, for a front page."""
+    _, untrained, _ = random_accuracy(records_of(arms))
+    seeds = sorted({record.settings.seed for record in records_of(arms)})
+    cells = [untrained, *(arm.estimate(measures.all_classes) for arm in arms)]
+    titles = ("random weights", *(arm.name for arm in arms))
+    return Table("", (f"seed {', '.join(map(str, seeds))}", *titles), (("all classes (%)", *cells),), "")
+
+
 TABLES: dict[str, Callable[[Sequence[Arm]], Table]] = {
     "summary": summary,
     "differences": differences,
     "ranking": ranking,
+    "brief": brief,
+}
+ROW_TABLES: dict[str, Callable[[list[dict[str, str]]], Table]] = {
+    "adapting": adapting.table,
+    "drops": keeping_up.table,
 }
 
 
@@ -40,7 +61,7 @@ def main() -> None:
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     runs = Path(sys.argv[1])
-    for page in sorted(DOCS.glob("**/*.md")):
+    for page in (DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))):
         text = page.read_text(encoding="utf-8")
         written = BLOCK.sub(partial(_filled, runs, page), text)
         if written != text:
@@ -50,17 +71,18 @@ def main() -> None:
 
 def _filled(runs: Path, page: Path, found: "re.Match[str]") -> str:
     begin, grid, kind, end = found.groups()
-    if kind == ADAPTING:
-        if not (runs / grid).is_dir():
+    if kind in ROW_TABLES:
+        kept, made = DOCS / "results" / f"{grid}.csv", runs / grid / RESULTS
+        if made.is_file():
+            write_file(kept, made.read_text(encoding="utf-8"))
+        if not kept.is_file():
             return found[0]
-        rows = (runs / grid / adapting.RESULTS).read_text(encoding="utf-8")
-        write_file(DOCS / "results" / f"{grid}.csv", rows)
-        return f"{begin}{to_markdown(adapting.table(adapting.parsed(rows)))}{end}"
+        return f"{begin}{to_markdown(ROW_TABLES[kind](parsed(kept.read_text(encoding='utf-8'))))}{end}"
     arms = _arms(runs / grid)
     if not arms:
         return found[0]
     body = to_markdown(TABLES[kind](arms)) if kind in TABLES else _picture(grid, kind, arms, page)
-    return f"{begin}{body}{end}"
+    return f"{begin}{body.strip()}\n{end}"
 
 
 @cache
@@ -84,12 +106,19 @@ def _arms(folder: Path) -> list[Arm]:
 
 def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
     """A PNG beside the docs' other pictures, and the line that shows it."""
+    drawn: Figure | None
     if kind == "forest":
         name, drawn = f"{grid}-forest.png", forest(arms)
         words = "Points above Finetuning of the same seeds, with 95 % intervals"
+    elif kind == "sweep":
+        setting = varied_number(arms)
+        assert setting is not None, f"{grid}: no one setting is varied with three numbers or more"
+        name, drawn = f"{grid}.png", accuracy_against(arms, setting)
+        words = f"Accuracy on all classes against {setting}, with 95 % intervals"
     else:
         num_steps, group = next(iter(of_equal_steps(arms).items()))
-        name, drawn = f"{grid}-accuracy.png", figures.accuracy_over_stream(group, num_steps)
+        draw = stream_panels if kind == "panels" else figures.accuracy_over_stream
+        name, drawn = f"{grid}-accuracy.png", draw(group, num_steps)
         words = "Accuracy on all classes after each step, mean over seeds"
     assert drawn is not None, f"{grid}: a single seed has no interval"
     drawn.savefig(DOCS / "images" / name, dpi=110, bbox_inches="tight")

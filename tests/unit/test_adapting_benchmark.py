@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.adapting import ARMS, NUM_FOLDS, add_row, folded, read_rows, table
+from benchmarks.adapting import ARMS, NUM_FOLDS, folded, table
+from benchmarks.result_rows import add_row, read_rows
 
 from ccl.continual_encoder.default_settings import choose_start
 from ccl.report.tables import text

@@ -5,40 +5,39 @@ import re
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import pytest
 from benchmarks.adapting import ARMS
+from benchmarks.keeping_up import ALL
 
-from ccl.catalogue import title_of
-from ccl.strategies import strategy_title
+from ccl.strategies import STRATEGIES, strategy_title
 
 DOCS = Path(__file__).parents[2] / "docs"
 _BLOCK = re.compile(r"<!-- results: (\S+) (\w+) -->\n(.*?)<!-- end of results -->", re.DOTALL)
-BLOCKS = [
-    pytest.param(grid, body, id=f"{page.stem} {grid} {kind}")
-    for page in sorted(DOCS.glob("**/*.md"))
-    for grid, kind, body in _BLOCK.findall(page.read_text(encoding="utf-8"))
-    if kind in ("summary", "ranking")
-]
 
-ADAPTING = [
-    pytest.param(grid, body, id=f"{page.stem} {grid}")
-    for page in sorted(DOCS.glob("**/*.md"))
-    for grid, kind, body in _BLOCK.findall(page.read_text(encoding="utf-8"))
-    if kind == "adapting" and body
-]
+
+def blocks(*kinds: str) -> list[Any]:
+    """Grid and body of every block of these kinds that has been filled."""
+    return [
+        pytest.param(grid, body, id=f"{page.stem} {grid} {kind}")
+        for page in (DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md")))
+        for grid, kind, body in _BLOCK.findall(page.read_text(encoding="utf-8"))
+        if kind in kinds and body
+    ]
+
+
+BLOCKS = blocks("summary", "ranking")
 
 
 def runs(grid: str, column: str) -> dict[str, dict[str, float]]:
     """A column's number of each run that has one, by what a table calls its arm and by seed."""
     with (DOCS / "results" / f"{grid}.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    has_objectives = len({row["objective"] for row in rows}) > 1
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
-        name = strategy_title(row["strategy"]) + (f", {title_of(row['objective'])}" if has_objectives else "")
         if row[column]:
-            found[name][row["seed"]] = float(row[column])
+            found[row["arm"]][row["seed"]] = float(row[column])
     return dict(found)
 
 
@@ -84,13 +83,34 @@ def test_plasticity_stands_beside_finetuning_s_of_the_same_seed(grid: str, body:
     check(shown(body, "Plasticity against Finetuning"), above)
 
 
-@pytest.mark.parametrize(("grid", "body"), ADAPTING)
-def test_the_table_of_adapting_is_the_mean_of_its_rows(grid: str, body: str) -> None:
+@pytest.mark.parametrize(("grid", "body"), blocks("brief"))
+def test_a_line_of_accuracies_is_the_mean_of_its_runs(grid: str, body: str) -> None:
+    titles, _, numbers = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
+    measured = {arm: fmean(values.values()) for arm, values in runs(grid, "All classes (%)").items()}
+    assert titles[1] == "random weights"
+    shown = dict(zip(titles[2:], (float(number.partition(" ± ")[0]) for number in numbers[2:]), strict=True))
+    assert shown == {arm: pytest.approx(value, abs=0.051) for arm, value in measured.items()}
+
+
+@pytest.mark.parametrize(
+    ("grid", "body", "column", "measure", "titles"),
+    [
+        *(
+            pytest.param(*b.values, 5, "old linear", {name: arm.title for name, arm in ARMS.items()}, id=str(b.id))
+            for b in blocks("adapting")
+        ),
+        *(
+            pytest.param(*b.values, 1, ALL, {name: strategy_title(name) for name in STRATEGIES}, id=str(b.id))
+            for b in blocks("drops")
+        ),
+    ],
+)
+def test_a_table_of_rows_is_their_mean(grid: str, body: str, column: int, measure: str, titles: dict[str, str]) -> None:
     with (DOCS / "results" / f"{grid}.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines() if line[:1] == "|"]
-    shown = {line[0]: float(line[5].partition(" ± ")[0]) for line in lines[2:]}  # linear on the old images
+    shown = {line[0]: float(line[column].partition(" ± ")[0]) for line in lines[2:]}
     by_arm = defaultdict(list)
     for row in rows:
-        by_arm[ARMS[row["arm"]].title].append(float(row["old linear"]))
+        by_arm[titles[row["arm"]]].append(float(row[measure]))
     assert shown == {title: pytest.approx(fmean(values), abs=0.051) for title, values in by_arm.items()}

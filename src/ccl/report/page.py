@@ -19,6 +19,7 @@ from ccl.report.provenance import facts_by_arm, protocol_line
 from ccl.report.ranking import ranking
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, of_equal_steps, records_of
+from ccl.report.stream_panels import MOST_CURVES, stream_panels
 from ccl.report.summary import about_summary, costs, every_run, has_paper_probe, make_tables
 from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
@@ -130,6 +131,9 @@ def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> di
     gained = dots(probed, measures.transferred, "Forward Transfer (points, higher is better)")
     compared = forest(arms) if has_seeds(arms) else None
 
+    panels = [(names[n], stream_panels(group, n)) for n, group in groups.items() if len(group) > MOST_CURVES]
+    many = [(name, figure) for name, figure in panels if figure is not None]
+
     def over_stream(size: Size) -> list[Drawing]:
         return _drawings((names[n], figures.accuracy_over_stream(group, n, size)) for n, group in groups.items())
 
@@ -140,7 +144,7 @@ def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> di
         "answer": [Hero(*pair) for pair in zip(answering(LARGE), answering(SMALL), strict=True)],
         "differences": _drawings([("", compared)] if compared else []),
         "forgetting": _drawings(("", figure) for figure in (lost, learned, gained) if figure is not None),
-        "accuracy": over_stream(SMALL) if axis else [],
+        "accuracy": over_stream(SMALL) if axis else _drawings(many),
         "first-step": _drawings((names[n], figures.first_step_over_stream(group, n)) for n, group in groups.items()),
         "matrices": _drawings((arm.name, figures.accuracy_matrix(arm, full)) for arm in probed),
     }

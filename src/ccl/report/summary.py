@@ -165,17 +165,19 @@ def _spread(arms: Sequence[Arm]) -> str:
 
 def every_run(records: Sequence[RunRecord]) -> Table:
     """One row per run: its numbers, and the stamp they must be read with."""
-    stamps = [stamp(record) for record in records]
+    stamps, arms = [stamp(record) for record in records], make_arms(records)
     further = {
-        RELATIVE_PLASTICITY: against_finetuning(measures.learned, make_arms(records)),
+        RELATIVE_PLASTICITY: against_finetuning(measures.learned, arms),
         "peak memory (MB)": measures.peak_megabytes,
     }
-    columns = ("strategy", "objective", *MEASURES, *further, *stamps[0])
+    names = {id(record): arm.name for arm in arms for record in arm.records}
+    columns = ("arm", "strategy", "objective", *MEASURES, *further, *stamps[0])
     rows = []
     for record, own in zip(records, stamps, strict=True):
         numbers = [measure(record) for measure in (*MEASURES.values(), *further.values())]
         known = [None if math.isnan(number) else number for number in numbers]
-        rows.append((record.settings.strategy, record.settings.objective, *known, *own.values()))
+        about = (names[id(record)], record.settings.strategy, record.settings.objective)
+        rows.append((*about, *known, *own.values()))
     return Table("Every run", columns, tuple(rows), "")
 
 
