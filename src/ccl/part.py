@@ -84,8 +84,10 @@ class Objective(Part, ABC):
     num_student_views = 2  # how many of them, the first ones, the student embeds
 
     @abstractmethod
-    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
-        """The loss of this batch, given what the student makes of its views; moment is (step, epoch)."""
+    def contrast(
+        self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
+    ) -> Contrast:
+        """The loss of this batch, given the student and what it makes of whole views; moment is (step, epoch)."""
 
 
 class WeightRule(Part):

@@ -145,7 +145,7 @@ class Learner(nn.Module):
         batch = self.composition.mix(batch, self.num_new, moment)
         is_old = batch.positions >= self.num_new  # (N,)
         student, plain, student_plain, further = self._embed(batch, is_old)
-        contrast = self.objective.contrast(student[: self.objective.num_student_views], batch, moment)
+        contrast = self.objective.contrast(self.encoder, student[: self.objective.num_student_views], batch, moment)
         positions = batch.all_positions
         all_old = positions >= self.num_new
         stored = self.memory.recall(positions[all_old] - self.num_new)  # every rank has all of the memory
