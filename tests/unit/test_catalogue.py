@@ -13,6 +13,7 @@ from ccl.catalogue import (
     NEGATIVES,
     OBJECTIVES,
     OLD_IMAGES,
+    PATCHES,
     RETENTION,
     TEACHER,
     WEIGHT_RULES,
@@ -35,7 +36,7 @@ def test_names_are_distinct_titles_are_there_and_options_have_a_section(name: st
     tables = (BACKBONES, OBJECTIVES, RETENTION, COMPOSITIONS, WEIGHT_RULES)
     (row,) = [table[name] for table in tables if name in table]
     assert row.title
-    assert row.needs | row.gives <= {MEMORY, NEGATIVES, OLD_IMAGES, TEACHER}
+    assert row.needs | row.gives <= {MEMORY, NEGATIVES, OLD_IMAGES, PATCHES, TEACHER}
     assert title_of(name) == row.title
 
 
