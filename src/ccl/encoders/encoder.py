@@ -170,6 +170,11 @@ class Encoder(nn.Module):
             projection = cast(Tensor, self.head(features)).float()
         return Embedded(features, projection, F.normalize(projection, dim=1))
 
+    def embed_none(self, device: torch.device) -> Embedded:
+        """Of no image: batch norm would refuse an empty batch."""
+        features, rows = torch.zeros(0, self.num_features, device=device), torch.zeros(0, self.dim, device=device)
+        return Embedded(features, rows, rows)
+
     def forward(self, images: Tensor) -> Tensor:
         return self.embed(images).unit  # (N, D)
 
