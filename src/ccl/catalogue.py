@@ -99,6 +99,20 @@ OBJECTIVES: dict[str, PartRow] = {
         defaults={"encoder": {"head": "mlp_bn", "head_layers": 3}},
         distance="mse",
     ),
+    "mae": PartRow(
+        home="objectives.mae:MAE",
+        title="MAE",
+        about="most patches of an image are hidden, and a decoder predicts them from the others",
+        source="He et al., CVPR 2022",
+        needs=frozenset({PATCHES}),
+        defaults={
+            # Nothing of it trains the head, which others read: one layer keeps what the features have.
+            "encoder": {"backbone": "vit_tiny", "width": None, "head": "linear"},
+            "optimizer": {"name": "adamw", "learning_rate": 1e-3, "beta2": 0.95, "weight_decay": 0.05},
+            "views": {"jitter_probability": 0.0, "grey_probability": 0.0, "blur_probability": 0.0},
+        },
+        distance="cosine",
+    ),
 }
 
 RETENTION: dict[str, PartRow] = {
