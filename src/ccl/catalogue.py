@@ -12,6 +12,7 @@ from ccl.part_row import MEMORY as MEMORY
 from ccl.part_row import NEGATIVES as NEGATIVES
 from ccl.part_row import OLD_IMAGES as OLD_IMAGES
 from ccl.part_row import ONE_POOL as ONE_POOL
+from ccl.part_row import PATCHES as PATCHES
 from ccl.part_row import TEACHER as TEACHER
 from ccl.part_row import VIEWS as VIEWS
 from ccl.part_row import PartRow as PartRow
@@ -21,6 +22,8 @@ BACKBONES: dict[str, PartRow] = {
     "resnet34": PartRow(home="encoders.resnet:ResNet", title="ResNet-34", options={"depth": 34}),
     "resnet50": PartRow(home="encoders.resnet:ResNet", title="ResNet-50", options={"depth": 50}),
     "convnet": PartRow(home="encoders.convnet:ConvNet", title="ConvNet", about="four convolutions, for laptops"),
+    "vit_tiny": PartRow(home="encoders.vit:vit_tiny", title="ViT-Ti", gives=frozenset({PATCHES})),
+    "vit_small": PartRow(home="encoders.vit:vit_small", title="ViT-S", gives=frozenset({PATCHES})),
 }
 
 # Where backbones of others come from: "timm:NAME", "torchvision:NAME", or the path of a class, "package.module:Name".
@@ -95,6 +98,20 @@ OBJECTIVES: dict[str, PartRow] = {
         source="Bardes et al., ICLR 2022",
         defaults={"encoder": {"head": "mlp_bn", "head_layers": 3}},
         distance="mse",
+    ),
+    "mae": PartRow(
+        home="objectives.mae:MAE",
+        title="MAE",
+        about="most patches of an image are hidden, and a decoder predicts them from the others",
+        source="He et al., CVPR 2022",
+        needs=frozenset({PATCHES}),
+        defaults={
+            # Nothing of it trains the head, which others read: one layer keeps what the features have.
+            "encoder": {"backbone": "vit_tiny", "width": None, "head": "linear"},
+            "optimizer": {"name": "adamw", "learning_rate": 1e-3, "beta2": 0.95, "weight_decay": 0.05},
+            "views": {"jitter_probability": 0.0, "grey_probability": 0.0, "blur_probability": 0.0},
+        },
+        distance="cosine",
     ),
 }
 

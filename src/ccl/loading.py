@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from ccl.errors import RefusedError, UserError, did_you_mean
-from ccl.settings import Settings, merged
+from ccl.settings import Settings, merged, own_defaults
 
 
 class _Loader(yaml.SafeLoader):
@@ -34,7 +34,14 @@ def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Setti
     >>> settings.epochs, settings.memory.per_cluster, settings.encoder.backbone
     (3, 5, 'convnet')
     """
-    return validated(merged(_read(preset_or_file), parsed(assignments)))
+    values, asked = _read(preset_or_file), parsed(assignments)
+    return validated(merged(_with_objective(values, asked), asked))
+
+
+def _with_objective(values: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A preset's values below what an objective wants that is asked for in the place of the preset's own."""
+    objective = asked.get("objective", values.get("objective"))
+    return values if objective == values.get("objective") else merged(values, own_defaults(str(objective), ""))
 
 
 def parsed(assignments: Sequence[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class Contrast:
     """An objective's answer to one batch of N images; embeddings are unit rows."""
 
     loss: Tensor  # ()
-    query: Tensor  # (N, D): the student's embeddings of the first view, with gradient
+    query: Tensor  # (N, D): the student's embeddings of the first view, with gradient; (0, D): nobody asked for them
     pairs: tuple[tuple[Tensor, Tensor], ...]  # positive pairs (N, D), (N, D): extra negatives are contrasted with these
     keys: Tensor  # (N, D), detached: what a queue stores of this batch
     negatives: Tensor | None = None  # (K, D): rows of a queue or bank that every query was pushed from, if there is one
@@ -81,11 +81,15 @@ class Objective(Part, ABC):
     """Learn the present. One file each."""
 
     num_views = 2  # how many random views a batch brings
-    num_student_views = 2  # how many of them, the first ones, the student embeds
+    # How many of them, the first ones, the student embeds. An objective that asks for none is given the first where a
+    # part that keeps the past has asked for it.
+    num_student_views = 2
 
     @abstractmethod
-    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
-        """The loss of this batch, given what the student makes of its views; moment is (step, epoch)."""
+    def contrast(
+        self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
+    ) -> Contrast:
+        """The loss of this batch, given the student and what it makes of whole views; moment is (step, epoch)."""
 
 
 class WeightRule(Part):

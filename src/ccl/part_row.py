@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
-# What a part may need, and what an objective or a strategy gives.
+# What a part may need, and what a backbone, an objective or a strategy gives.
+PATCHES: Final = "patches"  # the backbone reads an image patch by patch, and some of them alone if asked to
 NEGATIVES: Final = "negatives"  # the objective pushes embeddings apart, so that more of them can be pushed from
 MEMORY: Final = "a memory"  # the strategy keeps images of earlier steps
 OLD_IMAGES: Final = "old images of their own"  # the composition shows some unmixed

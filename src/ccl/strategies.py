@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ccl.catalogue import (
+    BACKBONES,
     CLUSTERS,
     COMPOSITIONS,
     MEMORY,
@@ -245,6 +246,18 @@ def refusal(strategy: str, method: Strategy, objective: str) -> str:
         for need in sorted(part.needs - given):
             owner = owners.get(need, f"objective {objective}")
             return f"{name} needs {need}, and {owner} has none; {_advice(name, need)}"
+    return ""
+
+
+def backbone_refusal(objective: str, backbone: str) -> str:
+    """Why an objective can't learn with a backbone, in one line with one that it can; empty where it can."""
+    row = BACKBONES.get(backbone)  # what a backbone of others gives is not known
+    for need in sorted(OBJECTIVES[objective].needs - (row.gives if row else frozenset())):
+        able = [name for name, other in BACKBONES.items() if need in other.gives]
+        return (
+            f"objective {objective} needs {need}, and encoder.backbone {backbone} gives none; "
+            f"set encoder.backbone={able[0]}"
+        )
     return ""
 
 

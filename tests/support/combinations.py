@@ -19,7 +19,7 @@ def is_quick(strategy: str, objective: str) -> bool:
     """Whether a pair belongs in the fast tests that learn it several times: one of each kind of part and objective."""
     of_parts = ("balanced_rehearsal", "multi_view_rehearsal", "lump", "osiris", "der", "weight_averaging")
     if strategy == "finetuning":
-        return objective in ("byol", "barlow_twins")
+        return objective in ("byol", "barlow_twins", "mae")
     return (strategy == "ccl" and objective in _OBJECTIVES) or (strategy in of_parts and objective == "moco_v2")
 
 

@@ -123,12 +123,17 @@ def in_double_precision() -> Iterator[None]:
     Images stay what they are; `float` means `double` for everything that an encoder or an update computes.
     """
     with pytest.MonkeyPatch.context() as patch:
-        features, build = Encoder.features, tiny.build_learner
-        patch.setattr(Encoder, "features", lambda self, images: _doubled(features)(self, images.double()))
+        build = tiny.build_learner
+        for name in ("features", "tokens"):
+            patch.setattr(Encoder, name, _of_doubled_images(getattr(Encoder, name)))
         patch.setattr(Encoder, "embed", _doubled(Encoder.embed))
         patch.setattr(tiny, "build_learner", lambda *arguments: build(*arguments).double())
         patch.setattr(loop, "update", _doubled(loop.update))
         yield
+
+
+def _of_doubled_images(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, images, *others: _doubled(function)(self, images.double(), *others)
 
 
 def _doubled(function: Callable[..., Any]) -> Callable[..., Any]:

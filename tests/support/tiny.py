@@ -28,6 +28,9 @@ TINY = (
     "alignment.hidden=8",
     "pnr.hidden=8",
     "pnr.queue_size=32",
+    "mae.decoder_width=8",
+    "mae.decoder_depth=1",
+    "mae.decoder_heads=2",
     "data.workers=0",
 )
 

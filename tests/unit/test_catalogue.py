@@ -13,6 +13,7 @@ from ccl.catalogue import (
     NEGATIVES,
     OBJECTIVES,
     OLD_IMAGES,
+    PATCHES,
     RETENTION,
     TEACHER,
     WEIGHT_RULES,
@@ -35,7 +36,7 @@ def test_names_are_distinct_titles_are_there_and_options_have_a_section(name: st
     tables = (BACKBONES, OBJECTIVES, RETENTION, COMPOSITIONS, WEIGHT_RULES)
     (row,) = [table[name] for table in tables if name in table]
     assert row.title
-    assert row.needs | row.gives <= {MEMORY, NEGATIVES, OLD_IMAGES, TEACHER}
+    assert row.needs | row.gives <= {MEMORY, NEGATIVES, OLD_IMAGES, PATCHES, TEACHER}
     assert title_of(name) == row.title
 
 
@@ -119,6 +120,18 @@ def test_names_without_a_row_are_shown_as_words() -> None:
             "encoder.statistics=remembered replaces the statistics of what is exported, and probe.network=teacher "
             "probes another network; set encoder.statistics=running",
         ),
+        (
+            ["strategy=finetuning", "objective=mae", "encoder.backbone=convnet"],
+            "objective mae needs patches, and encoder.backbone convnet gives none; set encoder.backbone=vit_tiny",
+        ),
+        (
+            ["strategy=finetuning", "objective=mae", "encoder.backbone=timm:resnet18"],
+            "objective mae needs patches, and encoder.backbone timm:resnet18 gives none; set encoder.backbone=vit_tiny",
+        ),
+        (
+            ["strategy=finetuning", "objective=mae", "mae.decoder_heads=3"],
+            "mae.decoder_width 128 can't be split in 3 mae.decoder_heads; nearest valid value: 129",
+        ),
         (["composition=shared"], "composition: unknown composition 'shared'; did you mean 'share'?"),
         (["retention=destillation"], "retention: unknown part 'destillation'; did you mean 'distillation'?"),
         (["encoder.backbone=resnet19"], "encoder.backbone: unknown backbone 'resnet19'; did you mean 'resnet18'?"),
@@ -136,7 +149,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(assignments: list[str], line
 WITHOUT_NEGATIVES = ("byol", "simsiam", "barlow_twins", "vicreg")
 
 
-@pytest.mark.parametrize("name", WITHOUT_NEGATIVES)
+@pytest.mark.parametrize("name", [*WITHOUT_NEGATIVES, "mae"])
 def test_an_objective_without_negatives_has_no_extra_sample_queue(name: str) -> None:
     with pytest.raises(UserError) as caught:
         load_settings("demo", ["strategy=ccl", f"objective={name}"])
@@ -159,7 +172,7 @@ def test_every_objective_says_how_far_embeddings_are_apart() -> None:
     distances = {name: row.distance for name, row in OBJECTIVES.items()}
     assert distances == {
         **dict.fromkeys(("moco_v2", "simclr", "insdisc"), "info_nce"),
-        **dict.fromkeys(("byol", "simsiam"), "cosine"),
+        **dict.fromkeys(("byol", "simsiam", "mae"), "cosine"),
         "barlow_twins": "barlow",
         "vicreg": "mse",
     }
@@ -195,3 +208,13 @@ def test_defaults_of_objective_and_strategy_lie_below_what_is_asked_for(monkeypa
     assert settings.weights.contrast == 1.0
     assert Settings.model_validate({"objective": "simclr", "encoder": {"dim": 16}}).encoder.dim == 16
     assert Settings.model_validate({"objective": "moco_v2", "strategy": "finetuning"}).encoder.dim == 128
+
+
+def test_mae_brings_a_backbone_with_patches_and_its_optimizer() -> None:
+    own = load_settings("demo")
+    asked = load_settings("demo", ["strategy=finetuning", "objective=mae"])
+    assert (asked.encoder.backbone, asked.encoder.head, asked.encoder.dim) == ("vit_tiny", "linear", own.encoder.dim)
+    assert (asked.optimizer.name, asked.views.jitter_probability, asked.views.flip) == ("adamw", 0.0, own.views.flip)
+    assert load_settings("demo", ["strategy=finetuning", "objective=mae", "encoder.backbone=vit_small"])
+    paper = load_settings("cifar100-mae")
+    assert (paper.encoder.backbone, paper.optimizer.learning_rate) == ("vit_small", 2e-4)

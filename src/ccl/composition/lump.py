@@ -46,7 +46,7 @@ class Lump(Composition):
         ]
 
     def mix(self, batch: ViewBatch, num_new: int, moment: tuple[int, int]) -> ViewBatch:
-        """Half as many images, with the ids and positions of the new ones; without old images the batch as it is."""
+        """Half as many images, with ids, positions and turns of the new ones; without old images the batch as it is."""
         is_old, half = batch.positions >= num_new, len(batch.positions) // 2
         if len(is_old) % 2 or bool(is_old[:half].any()) or not bool(is_old[half:].all()) or half == 0:
             return batch
@@ -57,4 +57,5 @@ class Lump(Composition):
         draw = np.random.default_rng(hashed(self.seed, "lump", *moment, content))
         share = float(draw.beta(self.alpha, self.alpha))
         views = tuple(share * view[:half] + (1.0 - share) * view[half:] for view in batch.views)
-        return ViewBatch(batch.positions[:half], batch.ids[:half], views, batch.plain[:0], everyone)
+        turns = None if batch.turns is None else batch.turns[:half]
+        return ViewBatch(batch.positions[:half], batch.ids[:half], views, batch.plain[:0], everyone, turns)

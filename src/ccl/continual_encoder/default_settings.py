@@ -8,11 +8,11 @@ all later ones; how much work a drop is worth is chosen for each (`drop_effort`)
 from collections.abc import Mapping
 from typing import Any
 
-from ccl.catalogue import OBJECTIVES, RETENTION, WEIGHT_RULES
+from ccl.catalogue import OBJECTIVES, RETENTION, WEIGHT_RULES, title_of
 from ccl.continual_encoder.drop_effort import DropSize, choose_effort
 from ccl.errors import UserError
 from ccl.loading import validated
-from ccl.settings import Settings, differences, merged
+from ccl.settings import Settings, differences, merged, own_defaults
 from ccl.strategies import STRATEGIES, refusal
 
 FEWEST_IMAGES = 16  # of a drop: fewer have no contrast to learn from
@@ -35,9 +35,13 @@ def choose(num_images: int, side: int, device: str, asked: Mapping[str, Any]) ->
     seen, seen_why = _seeing(side, is_gpu)
     effort, effort_why = choose_effort(DropSize(num_images), is_gpu, asked)
     always = {"memory": {"clusters": "estimate"}, "moco_v2": {"key_momentum": 0.99}, "probe": {"after": "never"}}
-    for part in (seen, effort, always, asked):
+    wanted = own_defaults(str(asked.get("objective", "moco_v2")), "")
+    for part in (seen, effort, always, wanted, asked):
         values = merged(values, part)
-    return validated(values), [seen_why, effort_why]
+    settings = validated(values)
+    if settings.encoder.backbone != "resnet18":
+        seen_why = f"{seen_why.partition(', ResNet-18')[0]}, {title_of(settings.encoder.backbone)}"
+    return settings, [seen_why, effort_why]
 
 
 def _recipe(asked: Mapping[str, Any]) -> str:

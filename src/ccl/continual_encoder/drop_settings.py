@@ -11,7 +11,7 @@ from ccl.data import Gathered
 from ccl.loading import validated
 from ccl.runs.run_checkpoint import by_part
 from ccl.runs.start import resolved
-from ccl.settings import Settings, merged
+from ccl.settings import Settings, merged, own_defaults
 from ccl.training.checkpoint import Checkpoint
 
 ASKED = "asked"  # what a version says of all settings that were asked for until then
@@ -43,6 +43,8 @@ def chosen_settings(
     remembered = by_part(parent.tensors)["memory"]["lengths"]
     size = DropSize(len(new.source), len(remembered), int(parent.about["next_id"]))
     effort, why = choose_effort(size, kind == "cuda", asked, before.encoder.weights is not None)
+    # An objective that brings its own optimizer brings its rate too.
+    effort = merged(effort, {"optimizer": own_defaults(before.objective, "").get("optimizer", {})})
     if not parent.about["steps"]:  # weights that nothing was learned with yet: a queue may have any length
         return validated(merged(merged(before.model_dump(mode="json"), effort), asked)), [why]
     # A queue only grows: what it holds came from the encoder before, and is not thrown away.

@@ -6,6 +6,7 @@ from ccl.encoders.encoder import Embedded, Encoder, make_backbone, make_encoder,
 from ccl.encoders.momentum_encoder import MomentumEncoder
 from ccl.encoders.resnet import ResNet
 from ccl.encoders.split_batch_norm import SplitBatchNorm, split_batch_norm
+from ccl.encoders.vit import ViT
 
 __all__ = [
     "BACKBONES",
@@ -15,6 +16,7 @@ __all__ = [
     "MomentumEncoder",
     "ResNet",
     "SplitBatchNorm",
+    "ViT",
     "make_backbone",
     "make_encoder",
     "make_head",

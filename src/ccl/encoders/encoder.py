@@ -25,12 +25,22 @@ class Backbone(Protocol):
     num_features: int
 
 
+class PatchBackbone(Backbone, Protocol):
+    """What a backbone must have whose row gives patches."""
+
+    patch_size: int  # pixels
+
+    def tokens(self, images: Tensor, visible: Tensor | None = None) -> Tensor:
+        """What it makes of the patches numbered `visible`, (N, L shown), row by row; None: of all. (N, L shown, F)."""
+
+
 def make_backbone(
     name: str, stem: str = "cifar", width: int | None = None, options: Mapping[str, Any] | None = None
 ) -> nn.Module:
     """A backbone of the catalogue, or of others (`ccl.encoders.foreign_backbones`), freshly initialised.
 
-    `width` None is its own default (64 for ResNets, 32 for the ConvNet); `options` are for those of others.
+    `width` None is its own default (64 for ResNets, 32 for the ConvNet, 192 and 384 for the ViTs); `options` are for
+    those of others.
     """
     if foreign_kind(name):
         return make_foreign(name, options=options, stem=stem, width=width)
@@ -148,12 +158,22 @@ class Encoder(nn.Module):
         with self._casting(images):
             return cast(Tensor, self.backbone(images)).float()
 
+    def tokens(self, images: Tensor, visible: Tensor) -> Tensor:
+        """What a backbone with patches makes of those numbered `visible`, (N, L shown), alone: (N, L shown, F)."""
+        with self._casting(images):
+            return cast(PatchBackbone, self.backbone).tokens(images, visible).float()
+
     def embed(self, images: Tensor) -> Embedded:
         """Features, raw projections and unit embeddings from one forward."""
         features = self.features(images)
         with self._casting(images):
             projection = cast(Tensor, self.head(features)).float()
         return Embedded(features, projection, F.normalize(projection, dim=1))
+
+    def embed_none(self, device: torch.device) -> Embedded:
+        """Of no image: batch norm would refuse an empty batch."""
+        features, rows = torch.zeros(0, self.num_features, device=device), torch.zeros(0, self.dim, device=device)
+        return Embedded(features, rows, rows)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.embed(images).unit  # (N, D)
@@ -187,12 +207,13 @@ def make_encoder(
 ) -> Encoder:
     """An encoder, a pure function of its arguments: freshly initialised but for the weights that it starts from.
 
-    `size` is the side of the images that a backbone of others must be able to read; `start` has this module's names.
+    `size` is the side of the images that it must be able to read; `start` has this module's names.
     `synchronised` batch norms have the statistics of all ranks' rows.
     """
     with seeded(seed, "encoder"):
         network = make_backbone(backbone, stem, width, options)
         num_features = found_features(network, backbone, size) if foreign_kind(backbone) else None
+        _refuse_small(network, backbone, size)
         encoder = Encoder(network, dim, head, head_width, head_layers, num_features)
     if start is not None:
         unknown = encoder.load_state_dict(dict(start), strict=False).unexpected_keys
@@ -200,3 +221,13 @@ def make_encoder(
     encoder = split_batch_norm(encoder, batch_norm_groups, synchronised)
     encoder.freeze(freeze_stages, freeze_batch_norm)
     return encoder
+
+
+def _refuse_small(network: nn.Module, backbone: str, size: int) -> None:
+    """A backbone with patches must find two by two of them in an image."""
+    patch_size = getattr(network, "patch_size", None)
+    if not foreign_kind(backbone) and patch_size is not None and size < 2 * patch_size:
+        advice = "set encoder.stem=cifar" if size >= 8 else "nearest valid value: 8"
+        raise UserError(
+            f"views.size {size}: {backbone} has patches of {patch_size} px and needs two by two of them; {advice}"
+        )

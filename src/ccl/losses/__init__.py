@@ -7,6 +7,7 @@ from ccl.losses.cross_task_contrast import cross_task_contrast
 from ccl.losses.feature_distance import feature_distance
 from ccl.losses.info_nce import info_nce
 from ccl.losses.instance_nce import instance_nce, instance_softmax
+from ccl.losses.masked_patches import masked_patches
 from ccl.losses.nt_xent import nt_xent
 from ccl.losses.osiris_distillation import osiris_distillation
 from ccl.losses.pnr_nt_xent import pnr_nt_xent
@@ -22,6 +23,7 @@ __all__ = [
     "info_nce",
     "instance_nce",
     "instance_softmax",
+    "masked_patches",
     "nt_xent",
     "osiris_distillation",
     "pnr_nt_xent",

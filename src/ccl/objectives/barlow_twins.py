@@ -1,7 +1,7 @@
 """Barlow Twins: every dimension agrees over the two views and is uncorrelated with the others."""
 
 from ccl import ranks
-from ccl.encoders import Embedded
+from ccl.encoders import Embedded, Encoder
 from ccl.losses import barlow_twins
 from ccl.part import Contrast, Objective
 from ccl.views import ViewBatch
@@ -15,7 +15,9 @@ class BarlowTwins(Objective):
         self.off_diagonal = off_diagonal
         self.scale = scale
 
-    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+    def contrast(
+        self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
+    ) -> Contrast:
         first, second = student
         # Correlations are those over all ranks: each computes the whole batch's loss, with its own rows' gradient.
         everyone = ranks.gather_together([view.projection for view in student])  # (N of all ranks, D) each

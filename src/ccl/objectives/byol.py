@@ -24,7 +24,9 @@ class BYOL(Objective):
         self.target = MomentumEncoder(encoder, momentum, batch_statistics=True)
         self.predictor = make_head("mlp_bn", encoder.dim, encoder.dim, predictor_width)
 
-    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+    def contrast(
+        self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
+    ) -> Contrast:
         # Differs: published code normalises each view by its own statistics; here, as in the student's one forward,
         # both views of a batch have theirs in common.
         guesses = self.predictor(torch.cat([view.projection for view in student])).chunk(2)  # (N, D) each

@@ -45,7 +45,9 @@ class InsDisc(Objective):
         self.bank.hold(ids, step)
         self.normaliser.zero_()  # another bank has another constant
 
-    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+    def contrast(
+        self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
+    ) -> Contrast:
         query = student[0].unit  # (N, D)
         rows = self.bank.rows(batch.ids)  # (N,)
         own = self.bank.vectors[rows]  # (N, D)

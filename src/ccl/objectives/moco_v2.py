@@ -56,7 +56,9 @@ class MoCoV2(Objective):
         if self.reset_key_encoder:
             self.key_encoder.reset(encoder)
 
-    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+    def contrast(
+        self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
+    ) -> Contrast:
         query = student[0].unit  # (N, D)
         embedded = self._embed_keys(batch, (1, 0) if self.symmetric else (1,), moment)  # (N of all ranks, D) each
         all_keys, keys = embedded[0], ranks.share(embedded[0])  # (N of all ranks, D), (N, D)

@@ -1,7 +1,7 @@
 """SimCLR: two views of an image against all other views of the batch."""
 
 from ccl import ranks
-from ccl.encoders import Embedded
+from ccl.encoders import Embedded, Encoder
 from ccl.losses import nt_xent
 from ccl.part import Contrast, Objective
 from ccl.views import ViewBatch
@@ -14,7 +14,9 @@ class SimCLR(Objective):
         super().__init__()
         self.temperature = temperature
 
-    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+    def contrast(
+        self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
+    ) -> Contrast:
         first, second = (view.unit for view in student)  # (N, D), (N, D)
         # Negatives are those of all ranks: each computes the whole batch's loss, with its own rows' gradient.
         everyone = ranks.gather_together([first, second])  # (N of all ranks, D) each

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from ccl.encoders import Embedded, make_head
+from ccl.encoders import Embedded, Encoder, make_head
 from ccl.losses import cosine_distance
 from ccl.part import Contrast, Objective
 from ccl.views import ViewBatch
@@ -18,7 +18,9 @@ class SimSiam(Objective):
         super().__init__()
         self.predictor = make_head("mlp_bn", dim, dim, predictor_width or max(dim // 4, 1))
 
-    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+    def contrast(
+        self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
+    ) -> Contrast:
         first, second = student
         # Differs: published code normalises each view by its own statistics; here, as in the student's one forward,
         # both views of a batch have theirs in common.

@@ -1,7 +1,7 @@
 """VICReg: views agree, every dimension varies over the batch, and no two dimensions vary together."""
 
 from ccl import ranks
-from ccl.encoders import Embedded
+from ccl.encoders import Embedded, Encoder
 from ccl.losses import vicreg
 from ccl.part import Contrast, Objective
 from ccl.views import ViewBatch
@@ -16,7 +16,9 @@ class VICReg(Objective):
         self.variance = variance
         self.covariance = covariance
 
-    def contrast(self, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]) -> Contrast:
+    def contrast(
+        self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
+    ) -> Contrast:
         first, second = student
         # Variances are those over all ranks: each computes the whole batch's loss, with its own rows' gradient.
         everyone = ranks.gather_together([view.projection for view in student])  # (N of all ranks, D) each

@@ -178,7 +178,7 @@ def _count(values: str) -> _Counted:
         state_bytes=state_bytes,
         trained_bytes=_bytes_of(learner.trained_parameters()),
         optimizer_bytes=_bytes_of(state),
-        activation_bytes=activations * (learner.num_student_views + learner.num_further_views),
+        activation_bytes=activations * max(learner.num_student_views + learner.num_further_views, 1),
         bytes_per_image=bytes_per_image,
         num_norms=sum(isinstance(part, _BatchNorm) for part in learner.encoder.modules()),
     )

@@ -61,7 +61,8 @@ class EncoderSettings(Section):
     weights: str | None = None
     freeze_stages: CountOrZero = 0  # the stem and so on stay as they are
     freeze_batch_norm: bool = False  # of the backbone: weights and statistics stay as they are
-    stem: Literal["cifar", "imagenet"] = "cifar"  # cifar: 3×3, stride 1; imagenet: 7×7, stride 2, max-pool
+    # cifar: 3×3, stride 1; imagenet: 7×7, stride 2, max-pool; of a ViT: patches of 4 px, of 16 px
+    stem: Literal["cifar", "imagenet"] = "cifar"
     width: Count | None = None  # None: the published one
     # mlp: no batch norm; mlp_bn: in hidden layers; simsiam: on the output too; linear: one layer, whatever head_layers
     head: Literal["mlp", "linear", "mlp_bn", "simsiam"] = "mlp"

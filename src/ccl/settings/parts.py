@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, create_model, field_validator
+from pydantic import Field, create_model, field_validator, model_validator
 
 from ccl.byte_sizes import num_bytes
 from ccl.catalogue import RETENTION, SELECTIONS
@@ -57,6 +57,25 @@ class VICRegSettings(Section):
     invariance: Weight = 5.0
     variance: Weight = 5.0  # the weight of the spread that each dimension must have
     covariance: Weight = 0.2  # the weight of correlations between dimensions
+
+
+class MAESettings(Section):
+    """MAE."""
+
+    masked: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.75  # the share of an image's patches that is not shown
+    decoder_width: Count = 128  # channels of its tokens; MAE: 512
+    decoder_depth: Count = 2  # blocks; MAE: 8
+    decoder_heads: Count = 4  # of its attention; MAE: 16
+
+    @model_validator(mode="after")
+    def _equal_heads(self) -> "MAESettings":
+        if self.decoder_width % self.decoder_heads:
+            nearest = max(round(self.decoder_width / self.decoder_heads), 1) * self.decoder_heads
+            raise ValueError(
+                f"mae.decoder_width {self.decoder_width} can't be split in {self.decoder_heads} mae.decoder_heads; "
+                f"nearest valid value: {nearest}"
+            )
+        return self
 
 
 class MemorySettings(Section):
@@ -197,6 +216,7 @@ class PartSettings(TopSettings):
     simsiam: SimSiamSettings = SimSiamSettings()
     barlow_twins: BarlowTwinsSettings = BarlowTwinsSettings()
     vicreg: VICRegSettings = VICRegSettings()
+    mae: MAESettings = MAESettings()
     memory: MemorySettings = MemorySettings()
     distillation: DistillationSettings = DistillationSettings()
     extra_sample_queue: QueueSettings = QueueSettings()

@@ -9,7 +9,7 @@ from ccl.catalogue import COMPOSITIONS, OBJECTIVES, OLD_IMAGES
 from ccl.errors import RefusedError, did_you_mean
 from ccl.settings.parts import PartSettings
 from ccl.settings.section import Count, Positive, Section, merged
-from ccl.strategies import STRATEGIES, Strategy, has_teacher, refusal
+from ccl.strategies import STRATEGIES, Strategy, backbone_refusal, has_teacher, refusal
 
 
 class ProbeSettings(Section):
@@ -105,7 +105,9 @@ class Settings(PartSettings):
 
     @model_validator(mode="after")
     def _possible(self) -> "Settings":
-        if why := refusal(self.strategy, self.method, self.objective):
+        why = refusal(self.strategy, self.method, self.objective)
+        why = why or backbone_refusal(self.objective, self.encoder.backbone)
+        if why:
             raise RefusedError(why)
         self._refuse_parts()
         if self.optimizer.warmup_epochs >= self.epochs > 1:

@@ -145,7 +145,8 @@ class Learner(nn.Module):
         batch = self.composition.mix(batch, self.num_new, moment)
         is_old = batch.positions >= self.num_new  # (N,)
         student, plain, student_plain, further = self._embed(batch, is_old)
-        contrast = self.objective.contrast(student[: self.objective.num_student_views], batch, moment)
+        own = student[: max(self.objective.num_student_views, 1)]
+        contrast = self.objective.contrast(self.encoder, own, batch, moment)
         positions = batch.all_positions
         all_old = positions >= self.num_new
         stored = self.memory.recall(positions[all_old] - self.num_new)  # every rank has all of the memory
@@ -177,7 +178,7 @@ class Learner(nn.Module):
         And what it makes of further views of the old images.
         """
         views = batch.views[: self.num_student_views]
-        own = torch.arange(len(is_old), device=views[0].device)  # (N,)
+        own = torch.arange(len(is_old), device=batch.views[0].device)  # (N,)
         old = is_old.nonzero().flatten().to(own.device)  # (M,)
         shown = [view[old] for view in batch.views[self._num_whole_views :]] if len(old) else []
         # One forward for views and for what is shown of old images alone, so that these have the statistics of a whole
@@ -186,6 +187,8 @@ class Learner(nn.Module):
         # have a forward of their own.
         is_apart = self._plain_images == "batch"
         riding = [*shown, *([batch.plain] if len(batch.plain) and not is_apart else [])]
+        if not views and not riding:
+            return (), batch.plain, self.encoder.embed_none(own.device), ()
         with placed(self.encoder, torch.cat([*(own for _ in views), *(old for _ in riding)]) if riding else None):
             embedded = self.encoder.embed(torch.cat([*views, *riding]))
         parts = embedded.split([len(own)] * len(views) + [len(old)] * len(riding))

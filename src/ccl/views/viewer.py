@@ -31,6 +31,7 @@ class ViewBatch:
     views: tuple[Tensor, ...]  # num_views of (N, 3, S, S)
     plain: Tensor  # (M, 3, S, S): the images whose plain view was asked for, in the batch's order; M may be 0
     everyone: tuple[Tensor, Tensor] | None = None  # positions and ids of all ranks' images, where they are known
+    turns: Tensor | None = None  # (N,): how often each image was seen in this epoch before; None: not once
 
     @property
     def all_positions(self) -> Tensor:
@@ -56,8 +57,10 @@ class _Block:
         positions = torch.split(self.positions, self.sizes)
         of_plain = torch.split(plain, [int(is_plain[rows].sum()) for rows in positions])
         of_views = [torch.split(view, self.sizes) for view in views]  # by view, then by batch
-        for number, (rows, numbers) in enumerate(zip(positions, torch.split(ids, self.sizes), strict=True)):
-            yield ViewBatch(rows, numbers, tuple(view[number] for view in of_views), of_plain[number])
+        of_ids, of_turns = torch.split(ids, self.sizes), torch.split(self.turns, self.sizes)
+        for number, (rows, numbers, turns) in enumerate(zip(positions, of_ids, of_turns, strict=True)):
+            shown = tuple(view[number] for view in of_views)
+            yield ViewBatch(rows, numbers, shown, of_plain[number], turns=turns)
 
 
 class Viewer:

@@ -63,6 +63,20 @@ def test_the_recipe_is_one_that_goes_with_the_objective(objective: str, strategy
     assert choose(1000, 32, "cpu", {"objective": objective, "strategy": "finetuning"})[0].strategy == "finetuning"
 
 
+def test_an_objective_s_own_network_and_optimizer_are_taken_and_named() -> None:
+    settings, (seen, _) = choose(1000, 32, "cpu", {"objective": "mae"})
+    assert (settings.encoder.backbone, settings.encoder.width, settings.strategy) == (
+        "vit_tiny",
+        None,
+        "balanced_rehearsal",
+    )
+    assert (settings.optimizer.name, settings.optimizer.learning_rate) == ("adamw", 1e-3)
+    assert seen == "32 px → small images: views of 32 px, ViT-Ti"
+    asked = {"objective": "mae", "optimizer": {"learning_rate": 5e-4}, "encoder": {"backbone": "vit_small"}}
+    settings, _ = choose(1000, 32, "cpu", asked)
+    assert (settings.encoder.backbone, settings.optimizer.learning_rate) == ("vit_small", 5e-4)
+
+
 @pytest.mark.parametrize("objective", ["byoll", ["byol"], 3])
 def test_an_objective_that_does_not_exist_is_refused_in_words(objective: object) -> None:
     with pytest.raises(UserError, match="objective"):

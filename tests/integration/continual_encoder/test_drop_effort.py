@@ -80,6 +80,17 @@ def test_drops_of_a_folder_choose_anew_and_what_was_asked_for_stays(
     assert outcome.kind == "learned"
 
 
+def test_later_drops_keep_the_rate_of_an_objective_that_brings_its_optimizer(tmp_path: Path, deliver: Deliver) -> None:
+    asked = {**FREE, "epochs": 1, "objective": "mae", "encoder": {"width": 8, "dim": 8}}
+    encoder = ContinualEncoder.create(tmp_path / "state", **asked)
+    for week, domain in (("week-1", "symbols"), ("week-2", "textures")):
+        (outcome,) = encoder.learn(deliver(week, domain), **QUIET)
+        assert outcome.kind == "learned"
+        now = EncoderFolder(encoder.folder).settings()
+        assert now is not None
+        assert (now.encoder.backbone, now.optimizer.name, now.optimizer.learning_rate) == ("vit_tiny", "adamw", 1e-3)
+
+
 def test_a_drop_that_is_resumed_keeps_what_it_chose(
     tmp_path: Path, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,15 +44,15 @@ def test_safetensors_have_torchvision_s_names_and_shapes(
     assert exported == Exported(tmp_path / "e.safetensors", "safetensors", 0.0, 2)
 
 
-@pytest.mark.parametrize("stem", ["cifar", "imagenet"])
+@pytest.mark.parametrize(("backbone", "stem"), [("resnet18", "cifar"), ("resnet18", "imagenet"), ("vit_tiny", "cifar")])
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt2", ".onnx"])
 def test_features_are_the_original_s(
-    make_frozen: MakeFrozen, tmp_path: Path, images: ImageSource, suffix: str, stem: str
+    make_frozen: MakeFrozen, tmp_path: Path, images: ImageSource, suffix: str, backbone: str, stem: str
 ) -> None:
     if suffix == ".onnx":
         for package in ("onnx", "onnxscript", "onnxruntime"):
             pytest.importorskip(package, reason="needs the extra onnx")
-    frozen = make_frozen("resnet18", stem=stem, groups=4, size=32, resize=16)
+    frozen = make_frozen(backbone, stem=stem, groups=4, size=32, resize=16)
     exported = export(frozen, tmp_path / f"e{suffix}", images)
     assert exported.num_images == 32
     assert exported.max_difference is not None

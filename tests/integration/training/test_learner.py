@@ -7,13 +7,14 @@ import torch
 from tiny import Watcher, learn, tiny_settings
 from torch import nn
 
-from ccl.encoders import Encoder
+from ccl.encoders import Embedded, Encoder
 from ccl.encoders.feature_extraction import evaluating, extract
 from ccl.memory import RehearsalMemory, group, view_variance
 from ccl.memory.selection import distance_to_mean
-from ccl.part import BatchContext, Retention
+from ccl.part import BatchContext, Contrast, Objective, Retention
 from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.training import Learner, NotFiniteError, Plan, remember
+from ccl.views import ViewBatch
 
 CPU = torch.device("cpu")
 
@@ -34,6 +35,33 @@ def second_step(*assignments: str) -> tuple[Learner, list[int]]:
     assert context.is_old.tolist() == [False] * 8 + [True] * 4
     assert len(context.plain) == len(context.student_plain) == 4
     return learner, sizes
+
+
+class Blind(Objective):
+    """Learns without embeddings of whole views."""
+
+    num_views, num_student_views = 1, 0
+
+    def contrast(
+        self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
+    ) -> Contrast:
+        rows = student[0].unit if student else encoder.embed_none(batch.views[0].device).unit
+        return Contrast(encoder.head.state_dict()["0.weight"].sum(), rows, (), rows.detach())
+
+
+@pytest.mark.parametrize(("strategy", "rows"), [("simple_rehearsal", []), ("cassle", [12])])
+def test_nothing_is_embedded_that_neither_the_objective_nor_a_part_asks_for(strategy: str, rows: list[int]) -> None:
+    settings, sizes = tiny_settings(f"strategy={strategy}"), list[int]()
+    learner = build_learner(settings, CPU)
+    learner.objective = Blind()
+    source = build_stream(settings).arrivals[0]
+    learner.begin_step(1, source.ids, num_new=20)
+    learner.encoder.backbone.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
+    (batch,) = build_viewer(settings, CPU).batches(source, [torch.arange(12)], num_views=learner.num_views)
+    _, context = learner.losses(batch, (1, 0))
+    assert (learner.num_views, sizes) == (1, rows)
+    assert [len(view) for view in context.student] == rows
+    assert context.contrast.query.shape == (12 if rows else 0, 8)
 
 
 def test_plain_old_images_ride_in_the_student_s_one_forward() -> None:

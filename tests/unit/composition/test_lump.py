@@ -20,7 +20,7 @@ def shown(batch: EpochBatch) -> ViewBatch:
     """Views whose every pixel is the image's id, and in the second view its negative."""
     numbers = ids()[batch.positions]
     value = numbers.float()[:, None, None, None].expand(-1, 3, 2, 2)
-    return ViewBatch(batch.positions, numbers, (value, -value), torch.zeros(0))
+    return ViewBatch(batch.positions, numbers, (value, -value), torch.zeros(0), turns=batch.turns)
 
 
 def weights(alpha: float, count: int) -> list[float]:
@@ -63,6 +63,7 @@ def test_both_views_of_a_pair_are_mixed_with_one_weight_for_the_batch() -> None:
     new, old = before.ids.chunk(2)
     assert torch.equal(mixed.ids, new)
     assert torch.equal(mixed.positions, batch.positions.chunk(2)[0])
+    assert torch.equal(mixed.turns, batch.turns.chunk(2)[0])
     pixels = mixed.views[0][:, 0, 0, 0]
     found = (pixels - old) / (new - old)  # λ of each pair
     assert 0.0 <= float(found[0]) <= 1.0

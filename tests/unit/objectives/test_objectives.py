@@ -48,7 +48,7 @@ def test_moco_contrasts_the_query_with_its_key_against_the_queue() -> None:
     objective = moco(encoder)
     query = encoder(seen.views[0])
     keys = small().train()(seen.views[1])  # a twin of the key encoder, which starts as the student
-    contrast = objective.contrast((unit_rows(query),), seen, (0, 0))
+    contrast = objective.contrast(small(), (unit_rows(query),), seen, (0, 0))
     assert torch.allclose(contrast.keys, keys, atol=1e-5)  # shuffled for batch norm, and put back in order
     assert torch.allclose(contrast.loss, info_nce(query, keys, objective.queue.vectors, 0.1), atol=1e-5)
     assert contrast.pairs[0][0] is query
@@ -57,7 +57,7 @@ def test_moco_contrasts_the_query_with_its_key_against_the_queue() -> None:
 def test_moco_s_gradient_reaches_the_student_only() -> None:
     encoder, seen = small(), batch()
     objective = moco(encoder)
-    contrast = objective.contrast((encoder.embed(seen.views[0]),), seen, (0, 0))
+    contrast = objective.contrast(encoder, (encoder.embed(seen.views[0]),), seen, (0, 0))
     contrast.loss.backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())
     assert not contrast.keys.requires_grad
@@ -67,7 +67,7 @@ def test_moco_s_gradient_reaches_the_student_only() -> None:
 def test_after_an_update_the_key_encoder_follows_and_the_queue_takes_the_keys() -> None:
     encoder, seen = small(), batch()
     objective = moco(encoder)
-    contrast = objective.contrast((encoder.embed(seen.views[0]),), seen, (0, 0))
+    contrast = objective.contrast(encoder, (encoder.embed(seen.views[0]),), seen, (0, 0))
     before = objective.key_encoder.copy.head[0].weight.clone()
     with torch.no_grad():
         encoder.head[0].weight.add_(1.0)
@@ -81,7 +81,7 @@ def test_after_an_update_the_key_encoder_follows_and_the_queue_takes_the_keys() 
 def test_the_key_encoder_may_follow_ever_more_slowly(done: float, moved: float) -> None:
     encoder, seen = small(), batch()
     objective = moco(encoder, final_key_momentum=0.98)
-    contrast = objective.contrast((encoder.embed(seen.views[0]),), seen, (0, 0))
+    contrast = objective.contrast(encoder, (encoder.embed(seen.views[0]),), seen, (0, 0))
     before = objective.key_encoder.copy.head[0].weight.clone()
     with torch.no_grad():
         encoder.head[0].weight.add_(1.0)
@@ -92,10 +92,10 @@ def test_the_key_encoder_may_follow_ever_more_slowly(done: float, moved: float) 
 def test_keys_are_shuffled_across_the_groups_of_split_batch_norm() -> None:
     encoder, seen = small(groups=4), batch()
     unshuffled = small(groups=4).train()(seen.views[1])
-    keys = moco(encoder).contrast((encoder.embed(seen.views[0]),), seen, (0, 0)).keys
+    keys = moco(encoder).contrast(encoder, (encoder.embed(seen.views[0]),), seen, (0, 0)).keys
     assert not torch.allclose(keys, unshuffled, atol=1e-4)  # other company, other statistics
-    again = moco(encoder).contrast((encoder.embed(seen.views[0]),), seen, (0, 0)).keys
-    other = moco(encoder).contrast((encoder.embed(seen.views[0]),), seen, (0, 1)).keys
+    again = moco(encoder).contrast(encoder, (encoder.embed(seen.views[0]),), seen, (0, 0)).keys
+    other = moco(encoder).contrast(encoder, (encoder.embed(seen.views[0]),), seen, (0, 1)).keys
     assert torch.equal(keys, again)
     assert not torch.equal(keys, other)  # another epoch, another shuffle
 
@@ -117,8 +117,8 @@ def test_masking_leaves_out_the_image_s_own_keys() -> None:
     for objective in (masked, plain):
         objective.queue.push(query.detach(), seen.ids)  # the hardest false negatives: the queries themselves
     assert (
-        masked.contrast((unit_rows(query),), seen, (0, 0)).loss
-        < plain.contrast((unit_rows(query),), seen, (0, 0)).loss - 0.3
+        masked.contrast(small(), (unit_rows(query),), seen, (0, 0)).loss
+        < plain.contrast(small(), (unit_rows(query),), seen, (0, 0)).loss - 0.3
     )
 
 
@@ -129,7 +129,7 @@ def test_symmetric_moco_contrasts_each_view_against_the_other_s_queue() -> None:
     assert not torch.equal(objective.queue.vectors, objective.first_view_queue.vectors)
     queries = [encoder(view) for view in seen.views]
     keys = [small().train()(view) for view in seen.views]  # by a twin of the key encoder
-    contrast = objective.contrast(tuple(unit_rows(query) for query in queries), seen, (0, 0))
+    contrast = objective.contrast(small(), tuple(unit_rows(query) for query in queries), seen, (0, 0))
     there = info_nce(queries[0], keys[1], objective.queue.vectors, 0.1)
     back = info_nce(queries[1], keys[0], objective.first_view_queue.vectors, 0.1)
     assert torch.allclose(contrast.loss, (there + back) / 2, atol=1e-5)
@@ -152,7 +152,7 @@ def test_moco_has_a_second_queue_only_where_it_is_symmetric() -> None:
 
 def test_simclr_is_nt_xent_with_both_directions_as_pairs() -> None:
     first, second = (F.normalize(torch.randn(6, 8), dim=1).requires_grad_() for _ in range(2))
-    contrast = SimCLR(temperature=0.2).contrast((unit_rows(first), unit_rows(second)), batch(6), (0, 0))
+    contrast = SimCLR(temperature=0.2).contrast(small(), (unit_rows(first), unit_rows(second)), batch(6), (0, 0))
     assert torch.equal(contrast.loss, nt_xent(first, second, 0.2))
     assert contrast.pairs == ((first, second), (second, first))
     assert torch.equal(contrast.keys, second)
@@ -167,11 +167,11 @@ def test_insdisc_s_exact_form_and_its_proximal_term() -> None:
     plain, near = InsDisc(8, temperature=0.2), InsDisc(8, temperature=0.2, proximal=3.0)
     for objective in (plain, near):
         objective.begin_step(small(), 0, torch.arange(30))
-    loss = plain.contrast((unit_rows(query),), seen, (0, 0)).loss
+    loss = plain.contrast(small(), (unit_rows(query),), seen, (0, 0)).loss
     own = plain.bank.vectors[10:16]
     assert torch.allclose(loss, instance_softmax(query, plain.bank.vectors, torch.arange(10, 16), 0.2))
     pull = ((query - own) ** 2).sum(1).mean()
-    assert torch.allclose(near.contrast((unit_rows(query),), seen, (0, 0)).loss, loss + 3.0 * pull, atol=1e-5)
+    assert torch.allclose(near.contrast(small(), (unit_rows(query),), seen, (0, 0)).loss, loss + 3.0 * pull, atol=1e-5)
 
 
 def test_insdisc_s_bank_moves_towards_the_embedding() -> None:
@@ -179,7 +179,7 @@ def test_insdisc_s_bank_moves_towards_the_embedding() -> None:
     objective = InsDisc(8, temperature=0.2, bank_momentum=0.5)
     objective.begin_step(small(), 0, torch.arange(30))
     before = objective.bank.vectors.clone()
-    objective.after_update(small(), seen_with(objective.contrast((unit_rows(query),), seen, (0, 0)), seen))
+    objective.after_update(small(), seen_with(objective.contrast(small(), (unit_rows(query),), seen, (0, 0)), seen))
     assert torch.allclose(objective.bank.vectors[10:16], F.normalize(before[10:16] + query, dim=1), atol=1e-6)
     assert torch.equal(objective.bank.vectors[:10], before[:10])
 
@@ -188,11 +188,11 @@ def test_the_normaliser_is_estimated_once_a_step() -> None:
     seen, query = batch(6), F.normalize(torch.randn(6, 8), dim=1)
     objective = InsDisc(8, temperature=0.5, num_noise=200)
     objective.begin_step(small(), 0, torch.arange(30))
-    objective.contrast((unit_rows(query),), seen, (0, 0))
+    objective.contrast(small(), (unit_rows(query),), seen, (0, 0))
     exact = (query @ objective.bank.vectors.T / 0.5).exp().sum(1).mean()  # Z averaged over the batch
     assert float(objective.normaliser) == pytest.approx(float(exact), rel=0.1)
     estimate = float(objective.normaliser)
-    objective.contrast((unit_rows(query.flip(0)),), seen, (0, 1))
+    objective.contrast(small(), (unit_rows(query.flip(0)),), seen, (0, 1))
     assert float(objective.normaliser) == estimate
     objective.begin_step(small(), 1, torch.arange(30))
     assert float(objective.normaliser) == 0
@@ -206,7 +206,7 @@ def test_the_noise_contrastive_estimate_learns_like_the_exact_softmax() -> None:
         query = F.normalize(torch.randn(6, 8, generator=torch.Generator().manual_seed(5)), dim=1).requires_grad_()
         objective = InsDisc(8, temperature=0.5, num_noise=num_noise)
         objective.begin_step(small(), 0, torch.arange(30))
-        objective.contrast((unit_rows(query),), seen, (0, 0)).loss.backward()
+        objective.contrast(small(), (unit_rows(query),), seen, (0, 0)).loss.backward()
         assert query.grad is not None
         directions.append(query.grad.flatten())
     assert F.cosine_similarity(directions[0], directions[1], dim=0) > 0.9

@@ -88,7 +88,7 @@ def test_byol_is_its_equation_in_both_directions() -> None:
     twin = small()
     twin.load_state_dict(objective.target.copy.state_dict())
     targets = twin.embed(torch.cat(seen.views)).projection.split(NUM)
-    contrast = objective.contrast(student, seen, (0, 0))
+    contrast = objective.contrast(small(), student, seen, (0, 0))
     found = crossed(objective.predictor, student, list(targets))
     expected = sum(2 - 2 * cosine for cosine in found) / NUM  # a mean over the images, a sum over the views
     assert float(contrast.loss.detach()) == pytest.approx(expected, rel=1e-4)
@@ -97,7 +97,7 @@ def test_byol_is_its_equation_in_both_directions() -> None:
 def test_simsiam_is_its_equation_in_both_directions() -> None:
     student, objective = projected(), objectives()["simsiam"]
     found = crossed(objective.get_submodule("predictor"), student, [view.projection for view in student])
-    loss = objective.contrast(student, batch(), (0, 0)).loss
+    loss = objective.contrast(small(), student, batch(), (0, 0)).loss
     assert float(loss) == pytest.approx(-sum(found) / len(found), rel=1e-4)
 
 
@@ -107,7 +107,7 @@ def test_barlow_twins_correlates_raw_projections() -> None:
     first, second = ((view - view.mean(0)) / np.sqrt(view.var(0) + 1e-5) for view in (first, second))
     squares = (first.T @ second / NUM - np.eye(DIM)) ** 2
     expected = 0.7 * sum(squares[i, j] * (1.0 if i == j else 0.3) for i in range(DIM) for j in range(DIM))
-    loss = BarlowTwins(off_diagonal=0.3, scale=0.7).contrast(student, batch(), (0, 0)).loss
+    loss = BarlowTwins(off_diagonal=0.3, scale=0.7).contrast(small(), student, batch(), (0, 0)).loss
     assert float(loss) == pytest.approx(expected, rel=1e-4)
 
 
@@ -119,7 +119,7 @@ def test_vicreg_has_its_three_terms_of_raw_projections() -> None:
     together = sum(((c - np.diag(np.diag(c))) ** 2).sum() / DIM for c in covariances)
     expected = 7 * ((first - second) ** 2).mean() + 5 * hinges + 3 * together
     shrunk = tuple(Embedded(view.features, 0.3 * view.projection, view.unit) for view in student)
-    loss = VICReg(invariance=7, variance=5, covariance=3).contrast(shrunk, batch(), (0, 0)).loss
+    loss = VICReg(invariance=7, variance=5, covariance=3).contrast(small(), shrunk, batch(), (0, 0)).loss
     assert hinges > 0
     assert float(loss) == pytest.approx(expected, rel=1e-4)
 
@@ -134,7 +134,7 @@ def test_a_target_has_no_gradient(name: str) -> None:
     last = objective.get_submodule("predictor.3")
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)
-    objective.contrast(student, batch(), (0, 0)).loss.backward()
+    objective.contrast(small(), student, batch(), (0, 0)).loss.backward()
     for view in student:
         assert view.projection.grad is not None
         assert not view.projection.grad.any()
@@ -147,7 +147,7 @@ def test_a_target_has_no_gradient(name: str) -> None:
 @pytest.mark.parametrize("name", objectives())
 def test_both_views_learn_and_so_does_the_predictor(name: str) -> None:
     objective, student = objectives()[name], projected(requires_grad=True)
-    objective.contrast(student, batch(), (0, 0)).loss.backward()
+    objective.contrast(small(), student, batch(), (0, 0)).loss.backward()
     for view in student:
         assert view.projection.grad is not None
         assert (view.projection.grad.abs().sum(dim=1) > 0).all()
@@ -160,8 +160,8 @@ def test_both_views_learn_and_so_does_the_predictor(name: str) -> None:
 def test_the_order_of_the_views_does_not_matter(name: str) -> None:
     objective, student, seen = objectives()[name], projected(), batch()
     swapped = ViewBatch(seen.positions, seen.ids, seen.views[::-1], seen.plain)
-    loss = float(objective.contrast(student, seen, (0, 0)).loss)
-    assert float(objective.contrast(student[::-1], swapped, (0, 0)).loss) == pytest.approx(loss, rel=1e-4)
+    loss = float(objective.contrast(small(), student, seen, (0, 0)).loss)
+    assert float(objective.contrast(small(), student[::-1], swapped, (0, 0)).loss) == pytest.approx(loss, rel=1e-4)
 
 
 # --- What others see
@@ -170,7 +170,7 @@ def test_the_order_of_the_views_does_not_matter(name: str) -> None:
 @pytest.mark.parametrize("name", objectives())
 def test_other_parts_get_unit_rows(name: str) -> None:
     student = projected(requires_grad=True)
-    contrast = objectives()[name].contrast(student, batch(), (0, 0))
+    contrast = objectives()[name].contrast(small(), student, batch(), (0, 0))
     assert contrast.query is student[0].unit
     assert torch.equal(contrast.keys, student[1].unit)
     assert not contrast.keys.requires_grad
@@ -196,7 +196,7 @@ def test_byol_s_target_follows_ever_more_slowly(done: float, momentum: float) ->
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.add_(1.0)
-    nothing = objective.contrast(projected(), batch(), (0, 0))
+    nothing = objective.contrast(small(), projected(), batch(), (0, 0))
     objective.after_update(encoder, seen_with(nothing, batch(), done))
     for name, value in objective.target.copy.named_parameters():
         torch.testing.assert_close(value, before[name] + (1 - momentum), atol=1e-6, rtol=0)

@@ -18,6 +18,16 @@ def test_presets_load_open_with_their_command_and_read_back(preset: str) -> None
     assert f"#   ccl run {preset} " in text
 
 
+def test_an_objective_asked_for_brings_its_defaults_above_those_of_a_preset_for_another() -> None:
+    own = load_settings("cifar100-simsiam").encoder
+    assert (own.head, own.head_layers) == ("simsiam", 2)
+    other = load_settings("cifar100-simsiam", ["objective=vicreg"]).encoder
+    assert (other.head, other.head_layers, other.head_width) == ("mlp_bn", 3, own.head_width)
+    asked = load_settings("cifar100-simsiam", ["objective=vicreg", "encoder.head=linear"]).encoder
+    assert (asked.head, asked.head_layers) == ("linear", 3)
+    assert load_settings("cifar100-simsiam", ["objective=simsiam"]).encoder == own
+
+
 def test_the_paper_s_values_are_the_preset_s() -> None:
     cifar = load_settings("cifar100")
     assert (cifar.epochs, cifar.batch_size, cifar.optimizer.learning_rate, cifar.optimizer.weight_decay) == (

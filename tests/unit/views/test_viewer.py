@@ -59,6 +59,7 @@ def test_an_image_seen_again_looks_different_by_its_turn_and_turn_0_is_none(form
     turns = [torch.tensor([0, 0, 1, 2]), torch.tensor([1, 0])]
     viewer = Viewer(EVERYTHING, 4)
     first, second = viewer.batches(source, batches, moment=(1, 2), num_views=2, turns=turns)
+    assert [batch.turns.tolist() for batch in (first, second)] == [[0, 0, 1, 2], [1, 0]]
     (once,) = viewer.batches(source, [torch.arange(6)], moment=(1, 2), num_views=2)
     for view in range(2):
         assert torch.equal(first.views[view][:2], once.views[view][[4, 1]])
