@@ -115,6 +115,7 @@ def run_and_report(
     With --detach, runs are only submitted, and those that are complete by now are reported.
     """
     from ccl.cli.grid_display import make_grid_display
+    from ccl.cli.job_reports import report_failures, report_left
     from ccl.report.page import write_outcome
     from ccl.report.tables import print_tables
     from ccl.runs.grid import run_grid
@@ -124,18 +125,7 @@ def run_and_report(
     if outcome.records:
         tables = write_outcome(outcome.records, out, title, name=name, published=published)
         print_tables(tables, out / f"{name}.html", console)
-    for failure in outcome.failures:
-        first, *rest = failure.reason.splitlines()
-        lines = [f"ccl: {failure.cell.row}, seed {failure.cell.seed} failed: {first}"]
-        lines += [f"     {line}" for line in [*rest, f"its whole output: {failure.log}"]]
-        typer.echo("\n".join(lines), err=True)
-    if outcome.failures:
-        failed = f"ccl: {len(outcome.failures)} of {len(cells)} runs failed and are not in the tables"
-        typer.echo(f"{failed}; the same command tries them again", err=True)
-    if outcome.num_under_way:
-        followed = "the same command without --detach follows them"
-        typer.echo(f"· {outcome.num_under_way} of {len(cells)} runs are with Slurm; {followed}")
-    if outcome.num_waiting:
-        waiting = f"{outcome.num_waiting} of {len(cells)} runs were not submitted"
-        typer.echo(f"ccl: {waiting}; the same command submits them", err=True)
+    failures = [(f"{one.cell.row}, seed {one.cell.seed}", one.reason, one.log) for one in outcome.failures]
+    report_failures(failures, len(cells), "runs", " and are not in the tables")
+    report_left(outcome.num_under_way, outcome.num_waiting, len(cells), "runs")
     return not outcome.failures and not outcome.num_waiting

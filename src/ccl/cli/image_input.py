@@ -9,11 +9,12 @@ from rich.console import Console
 from torch import Tensor
 
 from ccl.continual_encoder import FrozenEncoder
+from ccl.continual_encoder.feature_parts import Manifest, Written, missing_parts
 from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
 from ccl.data import BadImage, Gathered, ImageSource, gather, write_bad_images
 from ccl.data.found_images import find_images
 from ccl.data.ingest import MAX_BAD
-from ccl.errors import UserError
+from ccl.errors import UserError, counted
 from ccl.runs.display import make_progress, note
 
 
@@ -73,3 +74,13 @@ def report_left_out(skipped: Sequence[BadImage], console: Console, out: Path | N
     note(console, f"{len(skipped)} left out as not usable, the first is {first}{where}")
     if table is not None:
         write_bad_images(table, skipped)
+
+
+def report_parts(out: Path, manifest: Manifest, written: Sequence[Written], console: Console) -> None:
+    """A line about the parts that were written, and one about all."""
+    num_rows, num_bad = sum(part.num_rows for part in written), sum(part.num_bad for part in written)
+    left_out = f", {num_bad:,} left out as not usable (part-….bad_images.csv)" if num_bad else ""
+    here = f"{counted(len(written), 'part')} with {counted(num_rows, 'image')}"
+    note(console, f"{here} written by version {manifest.about['version']}{left_out}")
+    num_done = manifest.num_parts - len(missing_parts(out, manifest))
+    note(console, f"{num_done} of {manifest.num_parts} parts are done: {out}")

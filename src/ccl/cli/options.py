@@ -76,8 +76,8 @@ class Place:
         if self.on == "slurm":
             sbatch_options(self.slurm)
 
-    def launcher(self, out: Path) -> "Launcher":
-        """What starts the runs of the grid in this folder."""
+    def launcher(self, out: Path, array_from: int | None = None) -> "Launcher":
+        """What starts the runs in this folder; so many and more that are submitted together are a job array."""
         from ccl.runs.launchers import LocalLauncher
         from ccl.runs.slurm import SlurmLauncher
 
@@ -85,5 +85,10 @@ class Place:
             return LocalLauncher()
         at_once = self.jobs if self.detach else None  # else the grid itself submits no more than that
         return SlurmLauncher(
-            out, sbatch_options(self.slurm), self.nproc_per_node, is_detached=self.detach, at_once=at_once
+            out,
+            sbatch_options(self.slurm),
+            self.nproc_per_node,
+            is_detached=self.detach,
+            at_once=at_once,
+            array_from=array_from,
         )

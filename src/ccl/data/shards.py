@@ -223,6 +223,16 @@ def shard_paths(pattern: str, base: Path | str = "") -> list[str]:
     return found
 
 
+def absolute_input(text: str) -> str:
+    """An input as a process with another current folder has to name it."""
+    is_sharded = text.startswith(PREFIX)
+    pattern = text.removeprefix(PREFIX)
+    first = next(_expanded(pattern)) if is_sharded else pattern
+    if not (is_remote(first) or os.path.isabs(first)):
+        pattern = os.path.join(os.getcwd(), os.path.expanduser(pattern))
+    return f"{PREFIX}{pattern}" if is_sharded else pattern
+
+
 def _expanded(pattern: str) -> Iterator[str]:
     """The pattern with each of its braces replaced by each of what they hold, as shells do."""
     parts = _BRACES.split(pattern)  # text and the insides of braces in turn

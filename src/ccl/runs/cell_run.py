@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import signal
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,16 +13,18 @@ from ccl.errors import UserError
 from ccl.loading import dump_settings, load_settings
 from ccl.report import RunRecord, read_run
 from ccl.report.measures import all_classes
-from ccl.run_files import METRICS, PROTOCOL, SETTINGS, is_finished, read_status
+from ccl.run_files import CHECKPOINTS, METRICS, PROTOCOL, SETTINGS, is_finished, read_status
 from ccl.runs.first_step import beginning, can_share
 from ccl.runs.folder_lock import is_held
 from ccl.runs.grid_cells import Cell
 from ccl.runs.launchers import RunRequest, StartedRun
+from ccl.runs.supervision import Output, why_failed
 
 _USER_ERROR = 2  # the exit code of a refusal
 _REFUSED_BY_LOCK = "is in use by"  # what `ccl run` says of a folder that another process holds
 _TAIL = 16_384  # bytes at the end of metrics.jsonl; the longest row, of a probe over a hundred steps, has 5,000
-_LINES_SHOWN = 2  # of a failed run's output
+# Folders beside the cells' own: the settings and the output of each, and first steps that they share.
+CELLS, LOGS, FIRST_STEPS = "cells", "logs", "first-steps"
 
 
 @dataclass(frozen=True)
@@ -44,19 +45,55 @@ class Failure:
     log: Path
 
 
+@dataclass(frozen=True)
+class RunFolder:
+    """What `ccl run` leaves."""
+
+    folder: Path
+
+    @property
+    def saved(self) -> Path:
+        return self.folder / CHECKPOINTS
+
+    def is_complete(self) -> bool:
+        return read_status(self.folder).get("state") == "complete"
+
+    def is_held(self) -> bool:
+        return is_held(self.folder)
+
+
+def settings_file(grid: Path, name: str) -> Path:
+    """Where the settings of a cell are written for its run."""
+    return grid / CELLS / f"{name}.yaml"
+
+
+def cell_request(grid: Path, name: str, threads: int | None = None) -> RunRequest:
+    """A cell that is to be run, once its settings are written."""
+    grid = Path(os.path.abspath(grid))  # links stay: the machines of a cluster may not share what is behind
+    settings, folder = settings_file(grid, name), grid / name
+    words = ["run", str(settings), "--out", str(folder), "--first-steps", str(grid / FIRST_STEPS)]
+    log = grid / LOGS / f"{name}.txt"
+    # A resumed run keeps its number of threads, as its last bits depend on it.
+    return RunRequest(name, words, log, RunFolder(folder), threads, (settings, folder / SETTINGS))
+
+
 class CellRun:
     """What is known of a cell, and its process or job if this grid started it."""
 
     def __init__(self, cell: Cell, grid_folder: Path) -> None:
         self.cell = cell
         self.folder = grid_folder / cell.name
-        self.log = RunRequest(grid_folder, cell.name).log
+        self.log = grid_folder / LOGS / f"{cell.name}.txt"
         self.record: RunRecord | None = None
         self.failure: Failure | None = None
         self.process: StartedRun | None = None
         self._grid_folder = grid_folder
         self._is_elsewhere = False
-        self._log_start = 0  # where in the log the words of this attempt begin
+        self._results, self._output = RunFolder(self.folder), Output(self.log)
+
+    @property
+    def name(self) -> str:
+        return self.cell.name
 
     @property
     def is_settled(self) -> bool:
@@ -91,10 +128,10 @@ class CellRun:
     def look(self) -> None:
         """Take notice of what has happened to it, through its own process or through others."""
         if self.process is None:
-            if read_status(self.folder).get("state") == "complete":
+            if self._results.is_complete():
                 self._read()
             if not self.is_settled:
-                self._is_elsewhere = is_held(self.folder)
+                self._is_elsewhere = self._results.is_held()
         elif (exit_code := self.process.poll()) is not None:
             self.process = None
             self._judge(exit_code)
@@ -103,13 +140,12 @@ class CellRun:
         """Write its settings, and describe the run that is to begin or to resume; `threads` where they name none."""
         settings = self.cell.settings
         threads = settings.threads or self._threads_before() or threads
-        request = RunRequest(self._grid_folder, self.cell.name, threads)
-        path = request.settings_file
+        path = settings_file(self._grid_folder, self.name)
         unfinished = path.with_suffix(f".{uuid4().hex}.part")  # other parents write here too
         unfinished.write_text(dump_settings(settings.model_copy(update={"threads": threads})), encoding="utf-8")
         os.replace(unfinished, path)
-        self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        return request
+        self._output.begin()
+        return cell_request(self._grid_folder, self.name, threads)
 
     def _threads_before(self) -> int | None:
         """A resumed run keeps its number of threads, as its last bits depend on it."""
@@ -121,16 +157,11 @@ class CellRun:
         self._read()
         if self.is_settled:
             return
-        words = self._words()
-        if exit_code == _USER_ERROR and any(_REFUSED_BY_LOCK in line for line in words):
+        lines = self._output.lines()
+        if exit_code == _USER_ERROR and any(_REFUSED_BY_LOCK in line for line in lines):
             self._is_elsewhere = True  # another process was faster; the next look shows whether it still has it
             return
-        how = (
-            f"ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
-            if exit_code < 0
-            else f"exit code {exit_code}"
-        )
-        self.failure = Failure(self.cell, "\n".join([how, *words[-_LINES_SHOWN:]]), self.log)
+        self.failure = Failure(self.cell, why_failed(exit_code, lines), self.log)
 
     def _read(self) -> None:
         try:
@@ -138,15 +169,6 @@ class CellRun:
                 self.record = read_run(self.folder)
         except UserError as error:
             self.failure = Failure(self.cell, str(error), self.log)
-
-    def _words(self) -> list[str]:
-        """The lines that this attempt wrote."""
-        if not self.log.exists():  # not every way of starting a run writes before it fails
-            return []
-        with self.log.open("rb") as log:
-            log.seek(self._log_start)
-            text = log.read().decode(errors="replace")
-        return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def share_done(folder: Path, epochs: int) -> float:

@@ -1,6 +1,5 @@
 """A grid of runs, each a process or a job of its own: it resumes where it stopped, several may work on one folder."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,26 +11,20 @@ from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.report import RunRecord
 from ccl.run_files import SETTINGS, is_finished
-from ccl.runs.cell_run import CellRun, CellState, Failure
+from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure, cell_request
 from ccl.runs.grid_cells import Cell
-from ccl.runs.launchers import CELLS, LOGS, Launcher, LocalLauncher
-from ccl.training.stop_signals import StopRequest
+from ccl.runs.launchers import Launcher, LocalLauncher
+from ccl.runs.supervision import Notes, supervise
 
 _MAX_SHOWN = 8  # conflicts; the others are counted
 
 
-class Watcher(Protocol):
+class Watcher(Notes, Protocol):
     """What shows a grid to a person."""
-
-    def note(self, text: str) -> None:
-        """One line worth knowing."""
-        ...
 
     def show(self, states: Mapping[str, CellState]) -> None:
         """Called at every look, with the state of each cell by its name."""
         ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -56,24 +49,15 @@ def run_grid(
     unfinished = _unfinished(cells, folder)
     runs = [CellRun(cell, folder) for cell in cells]
     if unfinished:
-        under_way = launcher.open(watcher.note)
+        launcher.open(watcher.note)
+        under_way = launcher.under_way(cell_request(folder, cell.name) for cell in unfinished)
         _prepare(unfinished, folder, watcher)
         for run in runs:
-            run.process = under_way.get(run.cell.name)
+            run.process = under_way.get(run.name)
     jobs = max(1, min(jobs or launcher.num_at_once, len(unfinished)))
-    with StopRequest() as stop:
-        stop.is_immediate = False
-        try:
-            while True:
-                _look(runs, jobs, launcher)
-                watcher.show({run.cell.name: run.state() for run in runs})
-                is_over = launcher.is_detached or all(run.is_settled for run in runs)
-                if stop.signal_number is not None or is_over:
-                    break
-                time.sleep(launcher.seconds_between_looks)
-        finally:  # also when something fails here: no run is left without a parent by our own fault
-            _end([] if launcher.is_detached else runs, watcher)
-        stop.raise_if_asked()
+    supervise(
+        runs, jobs, launcher, watcher, lambda: watcher.show({run.name: run.state() for run in runs}), in_turn=_in_turn
+    )
     return GridOutcome(
         [run.record for run in runs if run.record is not None],
         [run.failure for run in runs if run.failure is not None],
@@ -125,18 +109,6 @@ def _prepare(unfinished: Sequence[Cell], folder: Path, watcher: Watcher) -> None
         load_dataset(name, root, download=True)
 
 
-def _look(runs: Sequence[CellRun], jobs: int, launcher: Launcher) -> None:
-    """Take notice of what has ended, and start what may be started."""
-    for run in runs:
-        if not run.is_settled:
-            run.look()
-    free = jobs - sum(run.process is not None for run in runs)
-    chosen = {run.cell.name: run for run in _in_turn(runs)[: max(0, free)]}
-    requests = (run.request(launcher.threads(jobs)) for run in chosen.values())  # made when the launcher has room
-    for name, process in launcher.start(requests):
-        chosen[name].process = process
-
-
 def _in_turn(runs: Sequence[CellRun]) -> list[CellRun]:
     """What waits to be started: last those that can share the first step of another, once that has learned it."""
     learned = {run.beginning for run in runs if not run.is_in_first_step}
@@ -147,15 +119,3 @@ def _in_turn(runs: Sequence[CellRun]) -> list[CellRun]:
             (later if run.beginning in begun else now).append(run)
             begun |= {run.beginning} - learned
     return [*now, *later]
-
-
-def _end(runs: Sequence[CellRun], watcher: Watcher) -> None:
-    """Ask all runs at once, then wait for each: they finish their batch and save."""
-    processes = [run.process for run in runs if run.process is not None]
-    for process in processes:
-        process.terminate()
-    watcher.close()  # only now: it may be what failed, when nobody reads the output any more
-    if processes:
-        watcher.note(f"runs under way save their state and end: {len(processes)}")
-    for process in processes:
-        process.wait()

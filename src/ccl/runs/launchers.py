@@ -1,40 +1,40 @@
-"""What starts the runs of a grid: here as child processes, or elsewhere (`ccl.runs.slurm`)."""
+"""What starts runs, commands of ccl that resume: here as child processes, or elsewhere (`ccl.runs.slurm`)."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-# Folders beside the cells' own: the settings and the output of each, and first steps that they share.
-CELLS, LOGS, FIRST_STEPS = "cells", "logs", "first-steps"
+
+class Results(Protocol):
+    """What a run leaves on disk, which decides where nobody can say what became of its process."""
+
+    @property
+    def saved(self) -> Path:
+        """The folder in which a new name stands for work that is not done again."""
+        ...
+
+    def is_complete(self) -> bool: ...
+
+    def is_held(self) -> bool:
+        """Whether a living process, here or on another machine, is at it."""
+        ...
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A cell that is to be run: where its files are below the grid's folder. `slurm_job.sh` knows these places too."""
+    """A command of ccl that is to be run; the same command again does what is missing."""
 
-    grid: Path
-    name: str
+    name: str  # of a file, and unlike the others of its launcher
+    command: Sequence[str]  # the words behind `ccl`; paths are absolute where it may start elsewhere
+    log: Path  # to which its output is appended
+    results: Results
     threads: int | None = None  # None: as many as there are cores where it starts
-
-    @property
-    def settings_file(self) -> Path:
-        return self.grid / CELLS / f"{self.name}.yaml"
-
-    @property
-    def folder(self) -> Path:
-        return self.grid / self.name
-
-    @property
-    def first_steps(self) -> Path:
-        return self.grid / FIRST_STEPS
-
-    @property
-    def log(self) -> Path:
-        return self.grid / LOGS / f"{self.name}.txt"
+    # Where `--set threads=N` is to name that number: settings files, of which the first that has one decides instead.
+    settings_files: Sequence[Path] = ()
 
 
 class StartedRun(Protocol):
@@ -71,8 +71,12 @@ class Launcher(Protocol):
         """Of each run, where its settings name no number and `jobs` run at once."""
         ...
 
-    def open(self, note: Callable[[str], None]) -> Mapping[str, StartedRun]:
-        """Refuse what can't work, and return the runs under way of earlier commands, by cell; `note` reports."""
+    def open(self, note: Callable[[str], None]) -> None:
+        """Refuse what can't work; `note` reports from then on."""
+        ...
+
+    def under_way(self, requests: Iterable[RunRequest]) -> Mapping[str, StartedRun]:
+        """Those of these runs that earlier commands have started, by name."""
         ...
 
     def start(self, requests: Iterable[RunRequest]) -> Iterator[tuple[str, StartedRun]]:
@@ -99,7 +103,10 @@ class LocalLauncher:
     def threads(self, jobs: int) -> int:
         return max(1, num_cores() // jobs)
 
-    def open(self, note: Callable[[str], None]) -> Mapping[str, StartedRun]:
+    def open(self, note: Callable[[str], None]) -> None:
+        """Child processes always work."""
+
+    def under_way(self, requests: Iterable[RunRequest]) -> Mapping[str, StartedRun]:
         """Children of a command that is gone are found by the locks of their folders."""
         return {}
 
@@ -109,11 +116,10 @@ class LocalLauncher:
 
 
 def start_run(request: RunRequest) -> LocalRun:
-    """Start `ccl run SETTINGS_FILE --out FOLDER --first-steps …` and return at once."""
-    words = [str(request.settings_file), "--out", str(request.folder), "--first-steps", str(request.first_steps)]
+    """Start its command and return at once."""
     with request.log.open("ab") as output:
         return LocalRun(
-            [sys.executable, "-m", "ccl", "run", *words],
+            [sys.executable, "-m", "ccl", *request.command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -1,20 +1,24 @@
 #!/bin/bash
-# One run of a grid as a Slurm job: slurm_job.sh PYTHON GRID PROCESSES NAME…, submitted by ccl.runs.slurm.
-# An array has a NAME for each index. PROCESSES is 0, or the number that torchrun starts on each node of the job.
-PYTHON=$1 GRID=$2 PROCESSES=$3
+# One run as a Slurm job: slurm_job.sh PYTHON FOLDER PROCESSES NAME…, submitted by ccl.runs.slurm.
+# An array has a NAME for each index; FOLDER/slurm/NAME.sh says what is to be done (ccl.runs.slurm_submissions).
+# PROCESSES is 0, or the number that torchrun starts on each node of the job.
+PYTHON=$1 FOLDER=$2 PROCESSES=$3
 shift $((3 + ${SLURM_ARRAY_TASK_ID:-0}))
-NAME=$1 SETTINGS=$GRID/cells/$1.yaml OUT=$GRID/$1
-exec >>"$GRID/logs/$NAME.txt" 2>&1
+. "$FOLDER/slurm/$1.sh" || exit 1
+exec >>"$LOG" 2>&1
 echo "Slurm job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 
-# A resumed run keeps its number of threads, as its last bits depend on it; else the cores of the job are shared out.
-THREADS=$(sed -sn 's/^threads: \([0-9]\{1,\}\)$/\1/p' "$SETTINGS" "$OUT/settings.yaml" 2>/dev/null | head -n 1)
-THREADS=${THREADS:-$((${SLURM_CPUS_ON_NODE:-1} / (PROCESSES > 0 ? PROCESSES : 1)))}
+# The number of threads that the settings, or those of the run that is resumed, name; else the job's cores are shared out.
+if [ "${#SETTINGS_FILES[@]}" -gt 0 ]; then
+  NAMED=$(sed -sn 's/^threads: \([0-9]\{1,\}\)$/\1/p' "${SETTINGS_FILES[@]}" 2>/dev/null | head -n 1)
+fi
+THREADS=${NAMED:-${THREADS:-$((${SLURM_CPUS_ON_NODE:-1} / (PROCESSES > 0 ? PROCESSES : 1)))}}
 THREADS=$((THREADS > 0 ? THREADS : 1))
 export OMP_NUM_THREADS=$THREADS
-CCL=(-m ccl run "$SETTINGS" --out "$OUT" --first-steps "$GRID/first-steps" --set "threads=$THREADS")
+CCL=(-m ccl "${COMMAND[@]}")
+if [ "${#SETTINGS_FILES[@]}" -gt 0 ]; then CCL+=(--set "threads=$THREADS"); fi
 
-saved() { ls "$OUT/checkpoints" 2>/dev/null; }
+saved() { ls "$SAVED" 2>/dev/null; }
 stop() {  # the run finishes its batch and saves; srun would kill its tasks if it were signalled itself
   if [ "$PROCESSES" -gt 0 ]; then scancel --signal=TERM "$SLURM_JOB_ID.0"; else kill -TERM "$RUN" 2>/dev/null; fi  # it may be gone
 }
@@ -40,7 +44,7 @@ while kill -0 "$RUN" 2>/dev/null; do  # a signal cuts the wait short
 done
 if [ "$IS_TIME_UP" = yes ] && [ "$CODE" -ne 0 ]; then
   if [ "$(saved)" = "$BEFORE" ]; then  # or it would be requeued for ever
-    echo 'ccl: the time of this job was up before anything was learned; give it more: --slurm "--time=…"'
+    echo 'ccl: the time of this job was up before anything new was saved; give it more: --slurm "--time=…"'
   else
     scontrol requeue "$SLURM_JOB_ID"
   fi

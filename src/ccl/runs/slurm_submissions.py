@@ -1,11 +1,13 @@
-"""What was submitted to Slurm for a grid, as files in its folder `slurm`: a command that is reopened finds its jobs.
+"""What was submitted to Slurm, as files in the folder `slurm` beside the runs: a reopened command finds its jobs.
 
 A submission is written before sbatch is called and again with the id of the job, so that even a command that is killed
 in between loses none: the name of a job is unlike any other.
 """
 
 import json
+import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,9 +17,10 @@ from filelock import FileLock
 
 from ccl.atomic_files import make_folder, write_file
 from ccl.runs.folder_lock import LOCK
+from ccl.runs.launchers import RunRequest
 from ccl.runs.slurm_commands import JobState
 
-FOLDER = "slurm"  # beside the cells' own
+FOLDER = "slurm"  # `slurm_job.sh` knows it too
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,11 @@ class Submission:
     """One call of sbatch."""
 
     name: str  # of its jobs
-    cells: Sequence[str]  # a job of its own for one, an array for more
+    cells: Sequence[str]  # the names of its runs: a job of its own for one, an array for more
     job: str | None = None  # None until Slurm has given it an id
 
     def job_ids(self) -> dict[str, str]:
-        """Of each cell, by name; empty without an id."""
+        """Of each run, by name; empty without an id."""
         if self.job is None:
             return {}
         if len(self.cells) == 1:
@@ -42,17 +45,17 @@ class Submission:
         return self.job or next(named, None)
 
 
-def new_submission(cells: Sequence[str], grid: Path) -> Submission:
-    """One that is not yet submitted; its name says which cell or grid it is."""
-    title = re.sub(r"[^A-Za-z0-9._=-]+", "_", cells[0] if len(cells) == 1 else grid.name)
-    return Submission(f"ccl-{title[:100]}-{uuid4().hex[:8]}", list(cells))
+def new_submission(names: Sequence[str], folder: Path) -> Submission:
+    """One that is not yet submitted; its name says which run or folder of runs it is."""
+    title = re.sub(r"[^A-Za-z0-9._=-]+", "_", names[0] if len(names) == 1 else folder.name)
+    return Submission(f"ccl-{title[:100]}-{uuid4().hex[:8]}", list(names))
 
 
 class Submissions:
-    """The submissions of a grid."""
+    """The submissions of a folder of runs."""
 
-    def __init__(self, grid: Path) -> None:
-        self._folder = grid / FOLDER
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / FOLDER
 
     def locked(self) -> FileLock:
         """To be held by who submits: the commands on one folder do so one after the other."""
@@ -65,6 +68,17 @@ class Submissions:
 
     def write(self, submission: Submission) -> None:
         write_file(self._file(submission), json.dumps(asdict(submission)))
+
+    def describe(self, request: RunRequest) -> None:
+        """Write what the job of a run is to do, as words of bash."""
+        lines = [
+            f"LOG={shlex.quote(str(request.log))}",
+            f"SAVED={shlex.quote(str(request.results.saved))}",
+            f"COMMAND=({shlex.join(request.command)})",
+            f"SETTINGS_FILES=({shlex.join(map(str, request.settings_files))})",
+            f"THREADS={request.threads or ''}",
+        ]
+        write_file(self._folder / f"{request.name}.sh", os.fsencode("\n".join([*lines, ""])))
 
     def delete(self, submission: Submission) -> None:
         self._file(submission).unlink(missing_ok=True)

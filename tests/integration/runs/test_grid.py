@@ -20,7 +20,7 @@ from run_stand_in import Spy, cells, complete, install_run, told, trace
 from ccl.errors import StoppedError, UserError
 from ccl.loading import load_settings
 from ccl.runs import cell_run, grid, launchers
-from ccl.runs.cell_run import CellState
+from ccl.runs.cell_run import CellState, cell_request
 from ccl.runs.grid import run_grid
 from ccl.runs.grid_cells import Cell
 from ccl.runs.launchers import LocalLauncher, RunRequest
@@ -331,18 +331,18 @@ class FakeLauncher(LocalLauncher):
         self.num_looks, self.exit_codes = num_looks, exit_codes or {}
         self.asked: list[RunRequest] = []
         self.processes: dict[str, FakeProcess] = {}
-        self.under_way: dict[str, FakeProcess] = {}
+        self.of_before: dict[str, FakeProcess] = {}
         self.room = len(made)
 
-    def open(self, note: Callable[[str], None]) -> dict[str, FakeProcess]:
-        return self.under_way
+    def under_way(self, requests: Iterable[RunRequest]) -> dict[str, FakeProcess]:
+        return {request.name: self.of_before[request.name] for request in requests if request.name in self.of_before}
 
     def start(self, requests: Iterable[RunRequest]) -> Iterator[tuple[str, FakeProcess]]:
         for request in itertools.islice(requests, self.room):
             exit_code = self.exit_codes.get(len(self.asked), 0)
             self.asked.append(request)
-            assert load_settings(str(request.settings_file)).threads == request.threads  # written before the start
-            process = FakeProcess(self.cells[request.name], request.folder, self.num_looks, exit_code)
+            assert load_settings(request.command[1]).threads == request.threads  # written before the start
+            process = FakeProcess(self.cells[request.name], request.results.saved.parent, self.num_looks, exit_code)
             self.processes[request.name] = process
             yield request.name, process
 
@@ -356,8 +356,8 @@ def test_a_grid_starts_each_run_once_and_reads_its_exit_code(tmp_path: Path, mon
     # No log was written: the exit code alone is the reason.
     reasons = {failure.cell.name: failure.reason for failure in outcome.failures}
     assert reasons == {made[1].name: "exit code 7", made[2].name: "ended by signal 15 (Terminated)"}
-    assert launcher.asked == [RunRequest(folder, cell.name, 4) for cell in made]
-    assert launcher.asked[0].settings_file == folder / "cells" / f"{made[0].name}.yaml"
+    assert launcher.asked == [cell_request(folder, cell.name, 4) for cell in made]
+    assert launcher.asked[0].command[1] == str(folder / "cells" / f"{made[0].name}.yaml")
     assert launcher.asked[0].log == folder / "logs" / f"{made[0].name}.txt"
     assert max(list(states.values()).count("running") for states in spy.seen) == 2
     assert [process.events for process in launcher.processes.values()] == [[]] * 4
@@ -380,8 +380,8 @@ def test_started_runs_are_ended_when_the_grid_fails(tmp_path: Path) -> None:
 def test_runs_of_an_earlier_command_are_followed_and_not_started(tmp_path: Path) -> None:
     made, folder, spy = cells(3), tmp_path / "grid", Spy()
     launcher = FakeLauncher(made, num_looks=3)
-    launcher.under_way = {made[1].name: FakeProcess(made[1], folder / made[1].name, 4)}
-    launcher.under_way[made[1].name].is_queued = True
+    launcher.of_before = {made[1].name: FakeProcess(made[1], folder / made[1].name, 4)}
+    launcher.of_before[made[1].name].is_queued = True
     outcome = run_grid(made, folder, 3, spy, launcher)
     assert [request.name for request in launcher.asked] == [made[0].name, made[2].name]
     assert [record.folder.name for record in outcome.records] == [cell.name for cell in made]

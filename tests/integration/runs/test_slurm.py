@@ -14,9 +14,8 @@ from slurm_stand_in import SlurmStandIn
 from ccl.cli.slurm_options import sbatch_options
 from ccl.errors import StoppedError, UserError
 from ccl.runs import slurm, slurm_commands
-from ccl.runs.cell_run import CellState
+from ccl.runs.cell_run import CellState, cell_request
 from ccl.runs.grid import run_grid
-from ccl.runs.launchers import RunRequest
 from ccl.runs.slurm import SlurmLauncher
 from ccl.runs.slurm_commands import JobQueue, JobState, SlurmError
 
@@ -166,7 +165,7 @@ def test_a_time_too_short_to_learn_anything_does_not_requeue_for_ever(
             cluster.signal("1", signal.SIGUSR1)
 
     outcome = run_grid([cell], folder, None, Spy(time_is_up), SlurmLauncher(folder, []))
-    assert "before anything was learned; give it more" in outcome.failures[0].reason
+    assert "before anything new was saved; give it more" in outcome.failures[0].reason
     assert cluster.calls("scontrol") == []
 
 
@@ -242,8 +241,10 @@ def test_another_command_on_the_folder_is_noticed_before_submitting(tmp_path: Pa
         (folder / name).mkdir(parents=True)
     cluster.mark("hold")
     first, second = SlurmLauncher(folder, []), SlurmLauncher(folder, [])
-    assert [dict(launcher.open(print)) for launcher in (first, second)] == [{}, {}]
-    requests = [RunRequest(folder, cell.name) for cell in made]
+    requests = [cell_request(folder, cell.name) for cell in made]
+    for launcher in (first, second):
+        launcher.open(print)
+        assert launcher.under_way(requests) == {}
     assert [name for name, _ in first.start(requests[:1])] == [made[0].name]
     assert [name for name, _ in second.start(requests)] == [cell.name for cell in made]
     assert len(cluster.submissions()) == 2
@@ -256,7 +257,9 @@ def test_a_job_of_another_name_with_the_same_id_is_a_stranger(tmp_path: Path, cl
     cluster.mark("hold")
     run_grid([cell], folder, None, Spy(), SlurmLauncher(folder, [], is_detached=True))
     (cluster.folder / "job-1" / "name").write_text("of another day")
-    assert dict(SlurmLauncher(folder, []).open(print)) == {}
+    launcher = SlurmLauncher(folder, [])
+    launcher.open(print)
+    assert launcher.under_way([cell_request(folder, cell.name)]) == {}
 
 
 def test_a_full_queue_is_reported_once_and_waited_for(

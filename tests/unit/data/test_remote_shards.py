@@ -1,11 +1,14 @@
 """Shards in an object store: fsspec's memory file system, or a moto server, stands for one."""
 
+import multiprocessing
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 from made_shards import labelled_tars, png
+from s3_server import KEYS, S3Server, serving
 
 from ccl.data import BadImageError, load_dataset, remote_files
 from ccl.data.shards import open_shards, shard_paths
@@ -66,28 +69,72 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         open_shards(["s3://bucket/x.tar"])
 
 
-@pytest.mark.slow
-def test_an_s3_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real client over HTTP to a server on this machine."""
-    pytest.importorskip("s3fs")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "made",
-            "AWS_SECRET_ACCESS_KEY": "up",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():
-            monkeypatch.setenv(name, value)
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """Three shards in s3://bucket of a server on this machine, read by a real client over HTTP."""
+    with serving(monkeypatch) as server:
         files = fsspec.filesystem("s3", skip_instance_cache=True)
         files.mkdir("s3://bucket")
         for path in labelled_tars(tmp_path / "made"):
             files.pipe_file(f"s3://bucket/{path.name}", path.read_bytes())
-        found = open_shards(shard_paths("s3://bucket/part-*.tar"))
-        assert [found.source.encoded(at) for at in range(30)] == [png(number) for number in range(30)]
-        with pytest.raises(UserError, match="there is no shard"):
-            open_shards(["s3://bucket/x.tar"])
-    finally:
-        server.stop()
+        server.asked.clear()
+        yield server
+
+
+@pytest.mark.slow
+def test_an_s3_server_is_asked_for_the_bytes_of_each_image(s3: S3Server) -> None:
+    found = open_shards(shard_paths("s3://bucket/part-*.tar"))
+    s3.asked.clear()
+    assert [found.source.encoded(at) for at in range(30)] == [png(number) for number in range(30)]
+    spans = [s3.ranges(f"/bucket/part-00{number}.tar") for number in range(3)]
+    assert [len(some) for some in spans] == [10, 10, 10]
+    # The first file of a tar lies behind a header of 512 bytes; the end of a range is its last byte.
+    assert spans[0][0] == f"bytes=512-{512 + len(png(0)) - 1}"
+    assert shard_paths("s3://bucket/part-{000..002}.tar") == shard_paths("s3://bucket/part-*.tar")
+
+
+@pytest.mark.slow
+def test_forked_workers_read_from_an_s3_server(s3: S3Server) -> None:
+    """As the workers of a loader are: forked from a process that has a connection."""
+    found = open_shards(shard_paths("s3://bucket/part-*.tar"))
+    assert found.source.encoded(0) == png(0)
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as workers:
+        assert list(workers.map(found.source.encoded, range(30), timeout=60)) == [png(number) for number in range(30)]
+
+
+@pytest.mark.slow
+def test_what_an_s3_server_refuses_is_one_line(s3: S3Server) -> None:
+    found = open_shards(["s3://bucket/part-000.tar"])
+    for path in ("s3://bucket/x.tar", "s3://nowhere/x.tar", "s3://nowhere/part-*.tar"):
+        with pytest.raises(UserError) as caught:
+            open_shards(shard_paths(path))
+        assert str(caught.value) == f"there is no shard {path!r} in its store"
+    with pytest.raises(UserError, match=r"shards:s3://bucket/x-\*\.tar names no shards"):
+        shard_paths("s3://bucket/x-*.tar")
+    s3.refuse_unknown_keys()
+    fsspec.filesystem("s3").invalidate_cache()
+    refused = r"can't read 's3://bucket/part-00[12*].tar' \(PermissionError: [^\n]+\); are the credentials set"
+    with pytest.raises(UserError, match=refused):
+        open_shards(["s3://bucket/part-001.tar"])
+    with pytest.raises(UserError, match=refused):
+        shard_paths("s3://bucket/part-00*.tar")
+    with pytest.raises(UserError, match="are the credentials set"):  # refused while it is read
+        found.source.encoded(3)
+
+
+@pytest.mark.slow
+def test_no_credentials_and_no_server_are_one_line(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    type(fsspec.filesystem("s3")).clear_instance_cache()
+    with pytest.raises(UserError, match=r"can't read 's3://bucket/part-000.tar' \(EndpointConnectionError: "):
+        open_shards(["s3://bucket/part-000.tar"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.address)
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    type(fsspec.filesystem("s3")).clear_instance_cache()
+    with pytest.raises(UserError, match=r"\(NoCredentialsError: [^\n]+\); are the credentials set"):
+        open_shards(["s3://bucket/part-000.tar"])
