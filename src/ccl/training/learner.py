@@ -100,7 +100,11 @@ class Learner(nn.Module):
         """Which positions of the source the parts want to see without augmentation, (num_images,); None for none."""
         if self._plain_images == "batch":
             return torch.ones(num_images, dtype=torch.bool)
-        return torch.arange(num_images) >= self.num_new if self._plain_images == "old" else None
+        return self.is_old(num_images) if self._plain_images == "old" else None
+
+    def is_old(self, num_images: int) -> Tensor:
+        """Which positions of the source are of the rehearsal memory, (num_images,)."""
+        return torch.arange(num_images) >= self.num_new
 
     @property
     def _retention(self) -> list[Retention]:
@@ -114,17 +118,12 @@ class Learner(nn.Module):
 
     @property
     def num_views(self) -> int:
-        """How many random views a batch brings."""
-        return self._num_whole_views + self.num_further_views
-
-    @property
-    def _num_whole_views(self) -> int:
-        """How many of them are of all images that the student or the objective must see."""
+        """How many random views of all its images a batch brings, for the student or the objective."""
         return max(self.objective.num_views, self.num_student_views)
 
     @property
     def num_further_views(self) -> int:
-        """How many more the student embeds of the old images only; the last ones of a batch."""
+        """How many more the student embeds of the old images only."""
         asked = [part.num_further_views for part in self._retention] if self._has_old_images else []
         return max(asked, default=0)
 
@@ -180,7 +179,7 @@ class Learner(nn.Module):
         views = batch.views[: self.num_student_views]
         own = torch.arange(len(is_old), device=batch.views[0].device)  # (N,)
         old = is_old.nonzero().flatten().to(own.device)  # (M,)
-        shown = [view[old] for view in batch.views[self._num_whole_views :]] if len(old) else []
+        shown = batch.further if len(old) else ()
         # One forward for views and for what is shown of old images alone, so that these have the statistics of a whole
         # batch. An image is in the batch-norm group of its view.
         # Differs from the paper where plain images of the whole batch are asked for, as the authors' code does: they

@@ -119,6 +119,8 @@ def _learn_epoch(
         turns=[ranks.share(batch.turns) for batch in left],
         moment=here,
         num_views=learner.num_views,
+        num_further=learner.num_further_views,
+        further=learner.is_old(len(images)),
         plain=learner.wants_plain(len(images)),
     )
     for whole, own in zip(left, shares, strict=True):

@@ -21,7 +21,8 @@ from ccl.views.crops import NUM_BOX_DRAWS, plain_boxes
 from ccl.views.random_draws import ViewKey, drawn_boxes
 from ccl.views.recipes import Recipe
 
-Crops = tuple[list[Tensor], Tensor]  # uint8 (N, 3, S, S) for each view, and (M, 3, S, S) of the plain images
+# uint8 (N, 3, S, S) for each view, or as many as were chosen for it, and (M, 3, S, S) of the plain images
+Crops = tuple[list[Tensor], Tensor]
 _DIVISORS = (8, 4, 2)  # what JPEG decoders offer
 
 
@@ -32,6 +33,7 @@ class Task:
     pictures: ImageSource  # N images, those of the batch and no other
     keys: Sequence[ViewKey]  # one per view
     turns: Tensor  # (N,)
+    chosen: Sequence[Tensor | None]  # (N,) bool for each view: of which pictures it is; None: of all
     plain: Tensor  # (N,) bool
 
 
@@ -44,15 +46,18 @@ class PictureCrops(Dataset[Crops]):
     def __getitem__(self, task: Task) -> Crops:
         draws = [key.uniforms(task.pictures.ids, task.turns, NUM_BOX_DRAWS) for key in task.keys]
         uniforms = torch.stack(draws, 1) if draws else torch.empty(len(task.plain), 0, NUM_BOX_DRAWS)  # (N, V, K)
+        everyone = torch.ones(len(task.plain), dtype=torch.bool)
+        masks = [everyone if mask is None else mask for mask in task.chosen]  # (N,) each
         crops: list[list[Tensor]] = [[] for _ in task.keys]
         plain = []
         for position, wants_plain in enumerate(task.plain.tolist()):
-            if not task.keys and not wants_plain:
+            views = [number for number, mask in enumerate(masks) if mask[position]]
+            if not views and not wants_plain:
                 continue
-            cut = Cutting(self.recipe, uniforms[position], wants_plain).cut(task.pictures, position)
-            for view, pixels in zip(crops, cut, strict=False):
-                view.append(pixels)
-            plain += cut[len(crops) :]
+            cut = Cutting(self.recipe, uniforms[position, views], wants_plain).cut(task.pictures, position)
+            for number, pixels in zip(views, cut, strict=False):
+                crops[number].append(pixels)
+            plain += cut[len(views) :]
         return [self._stacked(view) for view in crops], self._stacked(plain)
 
     def _stacked(self, images: list[Tensor]) -> Tensor:

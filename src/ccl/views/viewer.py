@@ -32,6 +32,7 @@ class ViewBatch:
     plain: Tensor  # (M, 3, S, S): the images whose plain view was asked for, in the batch's order; M may be 0
     everyone: tuple[Tensor, Tensor] | None = None  # positions and ids of all ranks' images, where they are known
     turns: Tensor | None = None  # (N,): how often each image was seen in this epoch before; None: not once
+    further: tuple[Tensor, ...] = ()  # num_further of (M, 3, S, S): more views of the images chosen for them
 
     @property
     def all_positions(self) -> Tensor:
@@ -45,6 +46,20 @@ class ViewBatch:
 
 
 @dataclass(frozen=True)
+class _Asked:
+    """What is to be made: views of all images, then more views and plain ones of some."""
+
+    keys: Sequence[ViewKey]  # of a random view each
+    num_views: int  # how many of them, the first ones, are of all images
+    further: Tensor  # (len(source),) bool: of which images the others are
+    plain: Tensor  # (len(source),) bool
+
+    def of_view(self, number: int, positions: Tensor) -> Tensor | None:
+        """Which of these images (N,) a view is made of; None: all."""
+        return None if number < self.num_views else self.further[positions]
+
+
+@dataclass(frozen=True)
 class _Block:
     """Some consecutive batches, whose views are made together."""
 
@@ -52,15 +67,19 @@ class _Block:
     turns: Tensor  # (N,)
     sizes: list[int]  # of each
 
-    def split(self, ids: Tensor, views: Sequence[Tensor], plain: Tensor, is_plain: Tensor) -> Iterator[ViewBatch]:
-        """The batches again; `is_plain` is the mask over the whole source by which `plain` was chosen."""
+    def split(self, ids: Tensor, views: Sequence[Tensor], plain: Tensor, asked: _Asked) -> Iterator[ViewBatch]:
+        """The batches again, of what was made of the block's images."""
         positions = torch.split(self.positions, self.sizes)
-        of_plain = torch.split(plain, [int(is_plain[rows].sum()) for rows in positions])
-        of_views = [torch.split(view, self.sizes) for view in views]  # by view, then by batch
+        of_plain = torch.split(plain, [int(asked.plain[rows].sum()) for rows in positions])
+        chosen = [int(asked.further[rows].sum()) for rows in positions]
+        of_views = [
+            torch.split(view, self.sizes if number < asked.num_views else chosen) for number, view in enumerate(views)
+        ]  # by view, then by batch
         of_ids, of_turns = torch.split(ids, self.sizes), torch.split(self.turns, self.sizes)
         for number, (rows, numbers, turns) in enumerate(zip(positions, of_ids, of_turns, strict=True)):
             shown = tuple(view[number] for view in of_views)
-            yield ViewBatch(rows, numbers, shown, of_plain[number], turns=turns)
+            whole, further = shown[: asked.num_views], shown[asked.num_views :]
+            yield ViewBatch(rows, numbers, whole, of_plain[number], turns=turns, further=further)
 
 
 class Viewer:
@@ -82,25 +101,25 @@ class Viewer:
         *,
         moment: tuple[int, ...] = (),
         num_views: int = 0,
+        num_further: int = 0,
+        further: Tensor | None = None,
         plain: Tensor | None = None,
         turns: Sequence[Tensor] | None = None,
     ) -> Iterator[ViewBatch]:
-        """The views of each batch of positions, and plain images where the mask `plain` (len(source),) says.
+        """The views of each batch of positions, further ones and plain images where the masks (len(source),) say.
 
         An image may come twice: by another turn, one (N,) for each batch, it gets other views. None means turn 0.
         """
-        mask = torch.zeros(len(source), dtype=torch.bool) if plain is None else plain.cpu()
-        if mask.shape != (len(source),) or mask.dtype != torch.bool:
-            raise ValueError(f"plain must be a bool mask over {len(source)} images, got {mask.dtype} {mask.shape}")
         batches = [positions.cpu() for positions in batches]
         turns = (
             [torch.zeros_like(positions) for positions in batches] if turns is None else [turn.cpu() for turn in turns]
         )
         if [turn.shape for turn in turns] != [positions.shape for positions in batches]:
             raise ValueError("turns must have one number for each position of each batch")
-        keys = [ViewKey(self.seed, moment, view) for view in range(num_views)]
+        keys = [ViewKey(self.seed, moment, view) for view in range(num_views + num_further)]
+        asked = _Asked(keys, num_views, _mask("further", further, source), _mask("plain", plain, source))
         make = self._from_arrays if source.image_size is not None else self._from_pictures
-        return make(source, batches, turns, keys, mask)
+        return make(source, batches, turns, asked)
 
     def plain_batches(self, source: ImageSource, batch_size: int) -> Iterator[Tensor]:
         """All images in order as plain views, (at most batch_size, 3, S, S)."""
@@ -111,21 +130,20 @@ class Viewer:
             yield batch.plain
 
     def _from_arrays(
-        self,
-        source: ImageSource,
-        batches: Sequence[Tensor],
-        turns: Sequence[Tensor],
-        keys: Sequence[ViewKey],
-        plain: Tensor,
+        self, source: ImageSource, batches: Sequence[Tensor], turns: Sequence[Tensor], asked: _Asked
     ) -> Iterator[ViewBatch]:
-        for block in _blocks(batches, turns, _BLOCK_BYTES // self._bytes_of(len(keys))):
+        for block in _blocks(batches, turns, _BLOCK_BYTES // self._bytes_of(len(asked.keys))):
             ids = source.ids[block.positions]
             with torch.no_grad():
                 images = source.read(block.positions).to(self.device, non_blocking=True)  # uint8 (N, 3, H, W)
-                views = [self._view(images, key.uniforms(ids, block.turns)) for key in keys]
-                chosen = images[plain[block.positions].to(self.device)]  # (M, 3, H, W)
+                views = []
+                for number, key in enumerate(asked.keys):
+                    rows = asked.of_view(number, block.positions)
+                    shown = images if rows is None else images[rows.to(self.device)]
+                    views.append(self._view(shown, _uniforms(key, ids, block.turns, rows)))
+                chosen = images[asked.plain[block.positions].to(self.device)]  # (M, 3, H, W)
                 plain_views = self._plain(chosen)
-            yield from block.split(ids, views, plain_views, plain)
+            yield from block.split(ids, views, plain_views, asked)
 
     def _bytes_of(self, num_views: int) -> int:
         """What the views of one image take."""
@@ -143,21 +161,29 @@ class Viewer:
         return normalise_(crop_resize(images, boxes, no_flip, self.recipe.size), self.recipe)
 
     def _from_pictures(
-        self,
-        source: ImageSource,
-        batches: Sequence[Tensor],
-        turns: Sequence[Tensor],
-        keys: Sequence[ViewKey],
-        plain: Tensor,
+        self, source: ImageSource, batches: Sequence[Tensor], turns: Sequence[Tensor], asked: _Asked
     ) -> Iterator[ViewBatch]:
         # Several blocks for each worker, however few images there are.
         fair = sum(map(len, batches)) // (4 * max(self.num_workers, 1))
-        blocks = list(_blocks(batches, turns, min(fair, _WORKER_BLOCK_BYTES // self._bytes_of(len(keys)))))
-        tasks = (Task(source.subset(block.positions), keys, block.turns, plain[block.positions]) for block in blocks)
+        blocks = list(_blocks(batches, turns, min(fair, _WORKER_BLOCK_BYTES // self._bytes_of(len(asked.keys)))))
+        tasks = (
+            Task(
+                source.subset(block.positions),
+                asked.keys,
+                block.turns,
+                [asked.of_view(number, block.positions) for number in range(len(asked.keys))],
+                asked.plain[block.positions],
+            )
+            for block in blocks
+        )
         for block, crops in zip(blocks, self._workers.cut(tasks), strict=True):
             ids = source.ids[block.positions]
-            views, plain_views = self._finished(crops, [key.uniforms(ids, block.turns) for key in keys])
-            yield from block.split(ids, views, plain_views, plain)
+            uniforms = [
+                _uniforms(key, ids, block.turns, asked.of_view(number, block.positions))
+                for number, key in enumerate(asked.keys)
+            ]
+            views, plain_views = self._finished(crops, uniforms)
+            yield from block.split(ids, views, plain_views, asked)
 
     def _finished(self, crops: Crops, uniforms: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         with torch.no_grad():
@@ -174,6 +200,19 @@ class Viewer:
     def close(self) -> None:
         """End the loader workers, which otherwise live as long as the viewer; a later batch would start new ones."""
         self._workers.close()
+
+
+def _mask(name: str, asked: Tensor | None, source: ImageSource) -> Tensor:
+    """A mask over the source, on the CPU; None chooses nothing."""
+    mask = torch.zeros(len(source), dtype=torch.bool) if asked is None else asked.cpu()
+    if mask.shape != (len(source),) or mask.dtype != torch.bool:
+        raise ValueError(f"{name} must be a bool mask over {len(source)} images, got {mask.dtype} {mask.shape}")
+    return mask
+
+
+def _uniforms(key: ViewKey, ids: Tensor, turns: Tensor, rows: Tensor | None) -> Tensor:
+    """The draws of a view of these images, or of the chosen rows of them."""
+    return key.uniforms(ids, turns) if rows is None else key.uniforms(ids[rows], turns[rows])
 
 
 def _blocks(batches: Sequence[Tensor], turns: Sequence[Tensor], most: int) -> Iterator[_Block]:

@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from ccl.data.sources import ArraySource, EncodedSource, FileSource, JoinedSource
+from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource
 from ccl.views import RECIPES, Viewer
+from ccl.views.loader_workers import Cutting
 
 EVERYTHING = replace(RECIPES["moco_cifar"], blur_probability=0.5, solarise_probability=0.3)  # all operations
 GEOMETRY = RECIPES["moco_cifar"].for_probe()
@@ -201,15 +203,60 @@ def test_views_of_a_block_are_those_of_its_batches(
     viewer, sizes, is_plain = Viewer(EVERYTHING, 4), [5, 4, 7, 0, 6, 1], torch.arange(23) % 3 == 0
     batches = torch.randperm(23, generator=torch.Generator().manual_seed(1)).split(sizes)
     turns = [positions % 2 for positions in batches]
+    asked: dict[str, Any] = {
+        "moment": (1, 2),
+        "num_views": 2,
+        "num_further": 1,
+        "further": ~is_plain,
+        "plain": is_plain,
+    }
     alone = [
-        next(viewer.batches(source, [rows], moment=(1, 2), num_views=2, plain=is_plain, turns=[turn]))
-        for rows, turn in zip(batches, turns, strict=True)
+        next(viewer.batches(source, [rows], turns=[turn], **asked)) for rows, turn in zip(batches, turns, strict=True)
     ]
     monkeypatch.setattr("ccl.views.viewer._BLOCK_BYTES", block)
     monkeypatch.setattr("ccl.views.viewer._WORKER_BLOCK_BYTES", block)
-    found = list(viewer.batches(source, batches, moment=(1, 2), num_views=2, plain=is_plain, turns=turns))
+    found = list(viewer.batches(source, batches, turns=turns, **asked))
     assert [len(batch.ids) for batch in found] == sizes
     for mine, theirs in zip(found, alone, strict=True):
         for name in ("positions", "ids", "plain"):
             assert torch.equal(getattr(mine, name), getattr(theirs, name))
-        assert all(torch.equal(one, other) for one, other in zip(mine.views, theirs.views, strict=True))
+        for one, other in zip((*mine.views, *mine.further), (*theirs.views, *theirs.further), strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("form", ["arrays", "files"])
+def test_further_views_are_the_next_views_of_the_chosen_images_alone(
+    form: str, num_workers: int, tmp_path: Path
+) -> None:
+    arrays = _source(12)
+    source = arrays if form == "arrays" else _files(arrays, tmp_path)
+    viewer, chosen = Viewer(EVERYTHING, 4, num_workers=num_workers), torch.arange(12) >= 8
+    batches, turns = (
+        [torch.tensor([9, 1, 8, 9]), torch.tensor([2, 3])],
+        [torch.tensor([0, 0, 1, 2]), torch.tensor([0, 0])],
+    )
+    options: dict[str, Any] = {"moment": (1, 2), "turns": turns}
+    found = list(viewer.batches(source, batches, num_views=2, num_further=2, further=chosen, plain=~chosen, **options))
+    every = list(viewer.batches(source, batches, num_views=4, **options))
+    for mine, whole in zip(found, every, strict=True):
+        rows = chosen[mine.positions]
+        assert (len(mine.views), len(mine.further), len(mine.plain)) == (2, 2, int((~rows).sum()))
+        expected = [*whole.views[:2], *(view[rows] for view in whole.views[2:])]
+        for one, other in zip((*mine.views, *mine.further), expected, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_further_views_cost_nothing_for_the_other_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut: list[int] = []
+    true_cut = Cutting.cut
+
+    def counted(self: Cutting, source: ImageSource, position: int) -> list[Tensor]:
+        crops = true_cut(self, source, position)
+        cut.append(len(crops))
+        return crops
+
+    monkeypatch.setattr(Cutting, "cut", counted)
+    source, chosen = _files(_source(6), tmp_path), torch.arange(6) == 5
+    list(Viewer(EVERYTHING, 4).batches(source, [torch.arange(6)], num_views=1, num_further=3, further=chosen))
+    assert cut == [1, 1, 1, 1, 1, 4]
