@@ -12,6 +12,7 @@ GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
     "efficiency": training.efficiency,
     "demo": training.demo_time,
     "price": training.price_of_ccl,
+    "recipe-price": training.price_of_recipe,
     "views": seeing.views,
     "files": seeing.files,
     "probe": evaluating.probe,
