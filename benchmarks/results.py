@@ -2,12 +2,13 @@
 
 A page says what belongs where: between `<!-- results: GRID KIND -->` and `<!-- end of results -->` stands the table
 KIND (summary, differences, ranking or brief) or the picture (curves, panels, forest or sweep) of complete runs: those
-below RUNS/GRID and those kept in docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`); or the table
-(adapting or drops) of the rows that an experiment of its own left in RUNS/GRID (`benchmarks.result_rows`). Every run's
-numbers and stamp go to docs/results/GRID.csv, from which `tests/unit/test_docs_results.py` computes the tables again.
-Blocks of grids that have neither stay as they are.
+below RUNS/GRID and those kept in docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`). `GRID KIND of
+STRATEGIES`, joined by commas, is about these alone. Or the table (adapting or drops) of the rows that an experiment of
+its own left in RUNS/GRID (`benchmarks.result_rows`). Every run's numbers and stamp go to docs/results/GRID.csv, from
+which `tests/unit/test_docs_results.py` computes the tables again. Blocks of grids that have neither stay as they are.
 """
 
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ from ccl.run_files import find_runs
 from ccl.strategies import STRATEGIES
 
 DOCS = Path(__file__).parents[1] / "docs"
-BLOCK = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- results: (\S+) (\w+)(?: of (\S+))? -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
 def brief(arms: Sequence[Arm]) -> Table:
@@ -70,7 +71,7 @@ def main() -> None:
 
 
 def _filled(runs: Path, page: Path, found: "re.Match[str]") -> str:
-    begin, grid, kind, end = found.groups()
+    begin, grid, kind, strategies, end = found.groups()
     if kind in ROW_TABLES:
         kept, made = DOCS / "results" / f"{grid}.csv", runs / grid / RESULTS
         if made.is_file():
@@ -78,7 +79,7 @@ def _filled(runs: Path, page: Path, found: "re.Match[str]") -> str:
         if not kept.is_file():
             return found[0]
         return f"{begin}{to_markdown(ROW_TABLES[kind](parsed(kept.read_text(encoding='utf-8'))))}{end}"
-    arms = _arms(runs / grid)
+    arms = [arm for arm in _arms(runs / grid) if not strategies or arm.strategy in strategies.split(",")]
     if not arms:
         return found[0]
     body = to_markdown(TABLES[kind](arms)) if kind in TABLES else _picture(grid, kind, arms, page)
@@ -122,8 +123,8 @@ def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
         words = "Accuracy on all classes after each step, mean over seeds"
     assert drawn is not None, f"{grid}: a single seed has no interval"
     drawn.savefig(DOCS / "images" / name, dpi=110, bbox_inches="tight")
-    place = Path(*[".."] * (len(page.relative_to(DOCS).parts) - 1)) / "images" / name
-    return f"![{words}]({place.as_posix()})\n"
+    place = os.path.relpath(DOCS / "images" / name, page.parent)
+    return f"![{words}]({Path(place).as_posix()})\n"
 
 
 if __name__ == "__main__":

@@ -14,15 +14,15 @@ from benchmarks.keeping_up import ALL
 from ccl.strategies import STRATEGIES, strategy_title
 
 DOCS = Path(__file__).parents[2] / "docs"
-_BLOCK = re.compile(r"<!-- results: (\S+) (\w+) -->\n(.*?)<!-- end of results -->", re.DOTALL)
+_BLOCK = re.compile(r"<!-- results: (\S+) (\w+)(?: of (\S+))? -->\n(.*?)<!-- end of results -->", re.DOTALL)
 
 
 def blocks(*kinds: str) -> list[Any]:
-    """Grid and body of every block of these kinds that has been filled."""
+    """Of every block of these kinds that has been filled: its grid, and the strategies it names, if any; its body."""
     return [
-        pytest.param(grid, body, id=f"{page.stem} {grid} {kind}")
+        pytest.param(f"{grid} {strategies}", body, id=f"{page.stem} {grid} {kind}")
         for page in (DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md")))
-        for grid, kind, body in _BLOCK.findall(page.read_text(encoding="utf-8"))
+        for grid, kind, strategies, body in _BLOCK.findall(page.read_text(encoding="utf-8"))
         if kind in kinds and body
     ]
 
@@ -30,12 +30,18 @@ def blocks(*kinds: str) -> list[Any]:
 BLOCKS = blocks("summary", "ranking")
 
 
+def rows_of(grid: str) -> list[dict[str, str]]:
+    """The kept rows of a grid, or of the strategies of it that are named."""
+    name, _, strategies = grid.partition(" ")
+    with (DOCS / "results" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [row for row in rows if not strategies or row["strategy"] in strategies.split(",")]
+
+
 def runs(grid: str, column: str) -> dict[str, dict[str, float]]:
     """A column's number of each run that has one, by what a table calls its arm and by seed."""
-    with (DOCS / "results" / f"{grid}.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
     found: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in rows:
+    for row in rows_of(grid):
         if row[column]:
             found[row["arm"]][row["seed"]] = float(row[column])
     return dict(found)
@@ -106,11 +112,9 @@ def test_a_line_of_accuracies_is_the_mean_of_its_runs(grid: str, body: str) -> N
     ],
 )
 def test_a_table_of_rows_is_their_mean(grid: str, body: str, column: int, measure: str, titles: dict[str, str]) -> None:
-    with (DOCS / "results" / f"{grid}.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines() if line[:1] == "|"]
     shown = {line[0]: float(line[column].partition(" ± ")[0]) for line in lines[2:]}
     by_arm = defaultdict(list)
-    for row in rows:
+    for row in rows_of(grid):
         by_arm[titles[row["arm"]]].append(float(row[measure]))
     assert shown == {title: pytest.approx(fmean(values), abs=0.051) for title, values in by_arm.items()}
