@@ -102,7 +102,7 @@ def _arms(folder: Path) -> list[Arm]:
     kept.parent.mkdir(exist_ok=True)
     kept_runs.write(kept, records)
     write_file(kept.with_suffix(".csv"), to_csv(every_run(records)))
-    return make_arms(records)
+    return make_arms(kept_runs.read(kept))  # with the digits that are kept, whichever runs were found
 
 
 def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
