@@ -17,6 +17,9 @@ class PredictiveDistillation(Retention):
     In the projection's space this is CaSSLe, and `distance` None is the objective's own kind of loss; in the features'
     space it is PFR (Gomez-Villa et al., CVPRW 2022), and None is the cosine. `images` says which images of a batch
     count. The temperature of InfoNCE is the run's where `distance_temperature` is None.
+
+    A predictor that restarts with random weights first pushes the encoder about until it has learned; one that begins
+    each step as the identity asks for nothing but what the encoder has, from the first update on.
     """
 
     def __init__(
@@ -30,7 +33,7 @@ class PredictiveDistillation(Retention):
         distance: Distance | None = None,
         images: Images = "all",
         hidden: int = 512,
-        predictor: Literal["keep", "restart"] = "keep",
+        predictor: Literal["keep", "restart", "identity"] = "keep",
         teacher_statistics: Literal["running", "batch"] = "running",
         distance_temperature: float | None = None,
     ) -> None:
@@ -40,11 +43,12 @@ class PredictiveDistillation(Retention):
         self.space = space
         self.distance = own_distance(distance, objective_distance if space == "projection" else "cosine")
         self.images = images
-        self.restarts = predictor == "restart"
+        self.restarts = predictor != "keep"
         # Differs: the authors' frozen copy is left in training mode and normalises with the new step's batches;
         # `teacher_statistics: batch` does that.
         self.teacher = MomentumEncoder(encoder, momentum=1.0, batch_statistics=teacher_statistics == "batch")
-        self.predictor = Predictor(encoder.dim if space == "projection" else encoder.num_features, hidden)
+        dim = encoder.dim if space == "projection" else encoder.num_features
+        self.predictor = Predictor(dim, hidden, shortcut=predictor == "identity")
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         self.teacher.reset(encoder)

@@ -147,7 +147,8 @@ class PredictiveSettings(Section):
     distance: Literal["cosine", "info_nce", "barlow", "mse"] | None = None  # None: the objective's; of features: cosine
     images: Literal["all", "new", "old"] = "all"  # which images are distilled
     hidden: Count = 512  # authors' code: 2048; PFR's: 256
-    predictor: Literal["keep", "restart"] = "keep"  # over steps
+    # Over steps: it stays as it is, begins anew with random weights, or begins anew as the identity, by a shortcut
+    predictor: Literal["keep", "restart", "identity"] = "keep"
     teacher_statistics: Literal["running", "batch"] = "running"  # authors' code: batch
     distance_temperature: Positive | None = None  # of info_nce; None: the run's
 

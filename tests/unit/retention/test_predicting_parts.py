@@ -172,6 +172,25 @@ def test_a_restarted_predictor_depends_on_seed_and_step_only() -> None:
     assert weights("restart", 0, [2]).abs().max() < 1.0
 
 
+def test_a_predictor_can_begin_each_step_as_the_identity_and_learns_from_there() -> None:
+    student, _ = encoders()
+    part = PredictiveDistillation(student, temperature=0.2, hidden=6, seed=0, predictor="identity")
+    rows = torch.randn(5, student.dim, generator=torch.Generator().manual_seed(0))
+    optimizer = torch.optim.SGD(part.predictor.parameters(), 0.5)
+    for step in (0, 1, 2):
+        part.begin_step(student, step, torch.arange(0))
+        assert torch.equal(part.predictor(rows), rows)
+        for _ in range(2):  # the layers before a last one of zeros have a gradient from the second update on
+            before = {name: value.clone() for name, value in part.predictor.named_parameters()}
+            optimizer.zero_grad()
+            torch.autograd.backward(part.predictor(rows).square().mean())
+            optimizer.step()
+        now = dict(part.predictor.named_parameters())
+        # A bias before batch norm changes nothing, and has no gradient but rounding.
+        assert {name for name in now if not torch.allclose(now[name], before[name])} == now.keys() - {"first.bias"}
+        assert not torch.allclose(part.predictor(rows), rows)
+
+
 def test_a_batch_of_one_row_to_a_group_uses_running_statistics() -> None:
     predictor = split_batch_norm(Predictor(8, 6), 4)
     predictor.norm.running_mean.fill_(0.5)
