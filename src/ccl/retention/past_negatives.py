@@ -57,7 +57,7 @@ class PastNegatives(Retention):
         present = [view.unit if is_unit else view.projection for view in context.student]
         predicted = [self.predictor(rows) for rows in present]
         self._latest = list(past)
-        if context.contrast.negatives is not None and self.queue is not None:
+        if context.contrast.negatives and self.queue is not None:
             return self._with_queues(context, self.queue.vectors, predicted, past)
         everyone = ranks.gather_together([*predicted, *past, *(present if self.has_negatives else ())])
         guesses, targets = everyone[: len(views)], everyone[len(views) : 2 * len(views)]
@@ -70,18 +70,23 @@ class PastNegatives(Retention):
     def _with_queues(
         self, context: BatchContext, queue: Tensor, predicted: Sequence[Tensor], past: Sequence[Tensor]
     ) -> Tensor:
-        """InfoNCE(q, k, Q ∪ Q⁻) + InfoNCE(n(h q), z⁻, Q ∪ Q⁻), less the objective's own InfoNCE(q, k, Q)."""
-        contrast, own = context.contrast, context.contrast.negatives
-        assert own is not None
-        both, ignore = torch.cat([own, queue]), contrast.ignore  # (K + K⁻, D)
-        wider = ignore if ignore is None else F.pad(ignore, (0, len(queue)))  # (N, K + K⁻)
+        """InfoNCE(q, k, Q ∪ Q⁻) + InfoNCE(n(h q), z⁻, Q ∪ Q⁻), less the objective's own InfoNCE(q, k, Q).
+
+        Each view has the Q that its query has; one that is no query has the first's.
+        """
+        contrast = context.contrast
+        masks = contrast.ignore or (None,) * len(contrast.negatives)  # (N, K) each
+        both = [torch.cat([own, queue]) for own in contrast.negatives]  # (K + K⁻, D) each
+        wider = [mask if mask is None else F.pad(mask, (0, len(queue))) for mask in masks]  # (N, K + K⁻) each
         added = [
-            info_nce(query, key, both, self.temperature, wider) - info_nce(query, key, own, self.temperature, ignore)
-            for query, key in contrast.pairs
+            info_nce(*pair, both[view], self.temperature, wider[view])
+            - info_nce(*pair, contrast.negatives[view], self.temperature, masks[view])
+            for view, pair in enumerate(contrast.pairs)
         ]
+        which = [view if view < len(both) else 0 for view in range(len(predicted))]
         kept = [
-            info_nce(F.normalize(guess, dim=1), target, both, self.temperature, wider)
-            for guess, target in zip(predicted, past, strict=True)
+            info_nce(F.normalize(guess, dim=1), target, both[own], self.temperature, wider[own])
+            for guess, target, own in zip(predicted, past, which, strict=True)
         ]
         return torch.stack(added).mean() + torch.stack(kept).mean()
 
@@ -96,7 +101,7 @@ class PastNegatives(Retention):
         return own - share * past_distance(self.distance, predicted, other, self.temperature)
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
-        if self.queue is not None and context.contrast.negatives is not None:
+        if self.queue is not None and context.contrast.negatives:
             for keys in ranks.gather_together(self._latest):
                 self.queue.push(keys, context.batch.all_ids)
         self._latest = []
