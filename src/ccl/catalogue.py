@@ -90,6 +90,7 @@ OBJECTIVES: dict[str, PartRow] = {
         source="Zbontar et al., ICML 2021",
         defaults={"encoder": {"head": "mlp_bn", "head_layers": 3}},
         distance="barlow",
+        distance_weight="scale",
     ),
     "vicreg": PartRow(
         home="objectives.vicreg:VICReg",
@@ -98,6 +99,7 @@ OBJECTIVES: dict[str, PartRow] = {
         source="Bardes et al., ICLR 2022",
         defaults={"encoder": {"head": "mlp_bn", "head_layers": 3}},
         distance="mse",
+        distance_weight="invariance",
     ),
     "mae": PartRow(
         home="objectives.mae:MAE",

@@ -12,7 +12,7 @@ from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import cosine_distance, info_nce, nt_xent, pnr_nt_xent
 from ccl.memory import FeatureQueue
 from ccl.part import BatchContext, Retention
-from ccl.retention.past_distance import compares_directions, own_distance, past_distance
+from ccl.retention.past_distance import PUBLISHED, compares_directions, own_distance, own_weight, past_distance
 from ccl.retention.predictor import Predictor
 
 
@@ -30,6 +30,7 @@ class PastNegatives(Retention):
         *,
         temperature: float,
         objective_distance: str = "",
+        objective_weight: float | None = None,
         seed: int = 0,
         queue_size: int = 4096,
         hidden: int = 512,
@@ -38,6 +39,7 @@ class PastNegatives(Retention):
         super().__init__()
         self.temperature = temperature
         self.distance = own_distance(None, objective_distance)
+        self.weight = own_weight(self.distance, objective_distance, objective_weight)
         self.teacher = MomentumEncoder(encoder, momentum=1.0, batch_statistics=teacher_statistics == "batch")
         self.predictor = Predictor(encoder.dim, hidden)
         self.has_negatives = self.distance == "info_nce"
@@ -92,13 +94,14 @@ class PastNegatives(Retention):
 
     def _crossed(self, predicted: Sequence[Tensor], past: Sequence[Tensor]) -> Tensor:
         """CaSSLe's term, and the published share of its like with the views crossed, which is pushed away from."""
-        own = past_distance(self.distance, predicted, past, self.temperature)
+        own = past_distance(self.distance, predicted, past, self.temperature, self.weight)
         other = past[::-1]
         if self.distance == "barlow":  # the cosine of views crossed
             pairs = zip(predicted, other, strict=True)
-            return own + torch.stack([1.0 - cosine_distance(*pair) / 2.0 for pair in pairs]).mean()
+            share = self.weight / PUBLISHED["barlow"]
+            return own + share * torch.stack([1.0 - cosine_distance(*pair) / 2.0 for pair in pairs]).mean()
         share = {"cosine": 0.5, "mse": 23.0 / 25.0}[self.distance]
-        return own - share * past_distance(self.distance, predicted, other, self.temperature)
+        return own - share * past_distance(self.distance, predicted, other, self.temperature, self.weight)
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         if self.queue is not None and context.contrast.negatives:

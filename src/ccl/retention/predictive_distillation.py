@@ -7,7 +7,7 @@ from torch import Tensor
 from ccl.encoders import Embedded, Encoder, MomentumEncoder
 from ccl.part import BatchContext, Retention
 from ccl.retention.chosen_images import Images, choose
-from ccl.retention.past_distance import Distance, compares_directions, own_distance, past_distance
+from ccl.retention.past_distance import Distance, compares_directions, own_distance, own_weight, past_distance
 from ccl.retention.predictor import Predictor
 
 
@@ -25,6 +25,7 @@ class PredictiveDistillation(Retention):
         *,
         temperature: float,
         objective_distance: str = "",
+        objective_weight: float | None = None,
         seed: int = 0,
         space: Literal["projection", "features"] = "projection",
         distance: Distance | None = None,
@@ -39,6 +40,7 @@ class PredictiveDistillation(Retention):
         self.seed = seed
         self.space = space
         self.distance = own_distance(distance, objective_distance if space == "projection" else "cosine")
+        self.weight = own_weight(self.distance, objective_distance, objective_weight)
         self.images = images
         self.restarts = predictor == "restart"
         # Differs: the authors' frozen copy is left in training mode and normalises with the new step's batches;
@@ -58,7 +60,7 @@ class PredictiveDistillation(Retention):
         predicted = [self.predictor(self._space(view))[chosen.rows] for view in context.student]  # (M, D) each
         past = [self._space(view) for view in chosen.past(self.teacher, context)]  # (M, D) each
         everyone = chosen.everywhere(*predicted, *past)
-        return past_distance(self.distance, everyone[: len(past)], everyone[len(past) :], self.temperature)
+        return past_distance(self.distance, everyone[: len(past)], everyone[len(past) :], self.temperature, self.weight)
 
     def _space(self, view: Embedded) -> Tensor:
         """The rows that are predicted and predicted from."""

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 import torch
 from tiny import Watcher, learn, same, tiny_settings
 
@@ -31,6 +32,21 @@ def test_the_predictor_moves_in_the_second_step_only_and_the_frozen_copy_never()
         assert not torch.equal(before["first.weight"], after["first.weight"])
         assert not torch.equal(before["norm.running_mean"], after["norm.running_mean"])
     assert all(same(students[3], found) for found in copies[4:])  # the student when the second step began
+
+
+@pytest.mark.parametrize(
+    ("objective", "weight"), [("barlow_twins", 0.02), ("vicreg", 5.0), ("byol", 1.0), ("mae", 1.0)]
+)
+@pytest.mark.parametrize(("strategy", "part"), [("cassle", "predictive_distillation"), ("pnr", "pnr")])
+def test_the_distance_to_the_past_is_scaled_as_the_objective_is(
+    strategy: str, part: str, objective: str, weight: float
+) -> None:
+    """With the published objective the published weight; with one scaled for plain SGD, the same proportion."""
+    settings = tiny_settings(f"strategy={strategy}", f"objective={objective}")
+    assert build_learner(settings, torch.device("cpu")).parts[part].weight == weight
+    if objective == "vicreg":
+        published = tiny_settings(f"strategy={strategy}", "objective=vicreg", "vicreg.invariance=25")
+        assert build_learner(published, torch.device("cpu")).parts[part].weight == 25.0
 
 
 def test_the_memory_keeps_features_of_the_encoder_at_the_end_of_an_image_s_step() -> None:

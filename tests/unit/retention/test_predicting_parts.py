@@ -114,6 +114,29 @@ def test_the_objective_s_own_distance_is_taken(of_objective: str, asked: Any, ex
     assert part.distance == expected
 
 
+@pytest.mark.parametrize("make", [PredictiveDistillation, PastNegatives])
+@pytest.mark.parametrize(
+    ("distance", "weight", "published"), [("barlow", 0.02, 0.1), ("mse", 5.0, 25.0), ("cosine", None, 1.0)]
+)
+def test_a_distance_is_weighed_as_the_objective_weighs_its_own(
+    make: Any, distance: Any, weight: float | None, published: float
+) -> None:
+    student, past = encoders()
+    seen = seen_by(student, [False] * 4)
+    losses = []
+    for asked in (weight, None):
+        torch.manual_seed(0)  # the predictor's weights
+        part = make(past, temperature=0.2, objective_distance=distance, objective_weight=asked, hidden=6)
+        losses.append(value(part.loss(seen)))
+    assert losses[0] / losses[1] == pytest.approx((weight or published) / published, rel=1e-5)
+
+
+def test_a_distance_of_another_kind_than_the_objective_s_has_its_published_weight() -> None:
+    options: Any = {"temperature": 0.2, "objective_distance": "mse", "objective_weight": 5.0, "hidden": 6}
+    weights = [PredictiveDistillation(encoders()[0], distance=name, **options).weight for name in ("barlow", "mse")]
+    assert weights == [0.1, 5.0]
+
+
 def test_fewer_than_two_chosen_images_have_no_loss() -> None:
     student, past = encoders()
     part = PredictiveDistillation(past, temperature=0.2, images="old", hidden=6)
