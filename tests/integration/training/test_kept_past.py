@@ -35,6 +35,34 @@ def test_the_predictor_moves_in_the_second_step_only_and_the_frozen_copy_never()
 
 
 @pytest.mark.parametrize(
+    ("strategy", "objective", "owner"),
+    [
+        ("finetuning", "byol", "objective.predictor"),
+        ("finetuning", "simsiam", "objective.predictor"),
+        ("finetuning", "mae", "objective.decoder"),
+        ("pfr", "moco_v2", "registered_parts.predictive_distillation.predictor"),
+        ("predictive_rehearsal", "barlow_twins", "registered_parts.predictive_distillation.predictor"),
+        ("pnr", "moco_v2", "registered_parts.pnr.predictor"),
+        ("pnr", "vicreg", "registered_parts.pnr.predictor"),
+        ("cla", "moco_v2", "registered_parts.alignment.aligner"),
+        ("osiris", "moco_v2", "registered_parts.cross_task.head"),
+    ],
+)
+def test_every_weight_that_a_part_owns_is_trained(strategy: str, objective: str, owner: str) -> None:
+    settings = tiny_settings(f"strategy={strategy}", f"objective={objective}", "epochs=1")
+    learner, watcher = build_learner(settings, torch.device("cpu")), Watcher()
+    others = [name for name in learner.trained_parameters() if not name.startswith("encoder.")]
+    assert others
+    assert all(name.startswith(f"{owner}.") for name in others)
+    met: list[dict[str, torch.Tensor]] = []
+    watcher.on_update = lambda: met.append(
+        {name: value.detach().clone() for name, value in learner.trained_parameters().items()}
+    )
+    learn(settings, watcher, learner=learner)
+    assert [name for name in others if torch.equal(met[-2][name], met[-1][name])] == []
+
+
+@pytest.mark.parametrize(
     ("objective", "weight"), [("barlow_twins", 0.02), ("vicreg", 5.0), ("byol", 1.0), ("mae", 1.0)]
 )
 @pytest.mark.parametrize(("strategy", "part"), [("cassle", "predictive_distillation"), ("pnr", "pnr")])
