@@ -40,7 +40,10 @@ class PastNegatives(Retention):
         self.temperature = temperature
         self.distance = own_distance(None, objective_distance)
         self.weight = own_weight(self.distance, objective_distance, objective_weight)
+        # Differs: the authors' copy evaluates until the first validation only; `teacher_statistics: batch` is the rest.
         self.teacher = MomentumEncoder(encoder, momentum=1.0, batch_statistics=teacher_statistics == "batch")
+        # Differs: the authors give SimCLR's and BYOL's predictor raw projections; here it reads unit rows, as MoCo's
+        # does. MoCo's student embeds one view, unless `moco_v2.symmetric`.
         self.predictor = Predictor(encoder.dim, hidden)
         self.has_negatives = self.distance == "info_nce"
         # Not the random start of the objective's queue, nor of the extra sample queue.

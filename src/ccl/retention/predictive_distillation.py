@@ -46,6 +46,8 @@ class PredictiveDistillation(Retention):
         # Differs: the authors' frozen copy is left in training mode and normalises with the new step's batches;
         # `teacher_statistics: batch` does that.
         self.teacher = MomentumEncoder(encoder, momentum=1.0, batch_statistics=teacher_statistics == "batch")
+        # Differs: the authors distil both views; here those that the objective has the student embed, which of MoCo v2
+        # is the first alone, unless `moco_v2.symmetric`. They also divide the predictor's rate by a weight below 1.
         self.predictor = Predictor(encoder.dim if space == "projection" else encoder.num_features, hidden)
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
