@@ -41,6 +41,8 @@ def foreign_kind(backbone: str) -> str | None:
     return CLASS_PATH if len(words) > 1 and all(word.isidentifier() for word in words) else None
 
 
+# Differs: heads of objectives without negatives are as wide as the features and have encoder.dim outputs; published
+# ones are 2048 to 4096 wide with 256 to 2048 outputs, as in the presets cifar100-byol, cifar100-simsiam and so on.
 OBJECTIVES: dict[str, PartRow] = {
     "moco_v2": PartRow(
         home="objectives.moco_v2:MoCoV2",
@@ -90,6 +92,7 @@ OBJECTIVES: dict[str, PartRow] = {
         source="Zbontar et al., ICML 2021",
         defaults={"encoder": {"head": "mlp_bn", "head_layers": 3}},
         distance="barlow",
+        distance_weight="scale",
     ),
     "vicreg": PartRow(
         home="objectives.vicreg:VICReg",
@@ -98,6 +101,7 @@ OBJECTIVES: dict[str, PartRow] = {
         source="Bardes et al., ICLR 2022",
         defaults={"encoder": {"head": "mlp_bn", "head_layers": 3}},
         distance="mse",
+        distance_weight="invariance",
     ),
     "mae": PartRow(
         home="objectives.mae:MAE",
@@ -176,6 +180,7 @@ RETENTION: dict[str, PartRow] = {
         short="align",
         about="a predictor finds what a slow average of the encoder makes of old images",
         source="CLA, CoLLAs 2025",
+        weight=1.0,  # Differs: 0.1 in the authors' code; 1 and 2 in CLIMB, for ImageNet-100 and CIFAR-100
         has_norms=True,
         learns_in_first_step=True,
     ),

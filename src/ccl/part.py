@@ -24,8 +24,8 @@ class Contrast:
     query: Tensor  # (N, D): the student's embeddings of the first view, with gradient; (0, D): nobody asked for them
     pairs: tuple[tuple[Tensor, Tensor], ...]  # positive pairs (N, D), (N, D): extra negatives are contrasted with these
     keys: Tensor  # (N, D), detached: what a queue stores of this batch
-    negatives: Tensor | None = None  # (K, D): rows of a queue or bank that every query was pushed from, if there is one
-    ignore: Tensor | None = None  # (N, K): True where one of these was left out for a query; None: nowhere
+    negatives: tuple[Tensor, ...] = ()  # for each pair (K, D): rows of the queue or bank its query was pushed from
+    ignore: tuple[Tensor, ...] = ()  # for each of these (N, K): True where one was left out for a query; empty: nowhere
     all_keys: Tensor | None = None  # (N of all ranks, D): the keys of all ranks, where the objective has met them
 
 

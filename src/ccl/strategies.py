@@ -165,7 +165,7 @@ STRATEGIES: dict[str, Strategy] = {
         "PFR",
         None,
         ("predictive_distillation",),
-        # Half of the part's 2 − 2cos is the published loss, −cos.
+        # Half of the part's 2 − 2cos is −cos, with the weight 1 of the authors' port to CaSSLe; 25 in their first code.
         defaults={
             "weights": {"contrast": 1.0, "predictive_distillation": 0.5},
             "predictive_distillation": {"space": "features", "hidden": 256},

@@ -119,7 +119,10 @@ def run_and_report(
     from ccl.report.page import write_outcome
     from ccl.report.tables import print_tables
     from ccl.runs.grid import run_grid
+    from ccl.runs.learner_size import refuse_large_cells
 
+    if place.on == "local":
+        refuse_large_cells(cells)
     jobs = None if place.detach else place.jobs
     outcome = run_grid(cells, out, jobs, make_grid_display(console, cells), place.launcher(out))
     if outcome.records:

@@ -58,11 +58,10 @@ def _speed() -> Iterator[tuple[str, str]]:
 
 
 def _memory() -> str:
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return "unknown"
-    return f"{total / 2**30:.0f} GB"
+    from ccl.runs.process_memory import machine_memory
+
+    total = machine_memory()
+    return f"{total / 2**30:.0f} GB" if total else "unknown"
 
 
 def _device() -> str:

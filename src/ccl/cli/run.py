@@ -72,10 +72,12 @@ def _show_cost(settings: "Settings") -> None:
 
     from ccl.runs.build import build_device
     from ccl.runs.cost import estimate, step_sizes
+    from ccl.runs.learner_size import refuse_too_large
     from ccl.runs.start import resolved
     from ccl.runs.throughput import measured_rate, sheet
 
     device, settings = build_device(settings), resolved(settings)
+    refuse_too_large(settings, torch.device("cpu"))  # where it is counted
     cost = estimate(settings, *step_sizes(settings))
     rate = measured_rate(settings) if device.type == "cpu" else None
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"

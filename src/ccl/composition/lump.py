@@ -22,7 +22,8 @@ class Lump(Composition):
     """
 
     # Differs: the authors keep images from the first batch on, and so mix within the first step too; their partner's
-    # second view is the one it had when it was kept. Here the memory is of earlier steps, and every view is fresh.
+    # first view is cropped and mirrored only, and its second the one it had when it was kept. Here the memory is of
+    # earlier steps, and every view is fresh. Their learning rate never falls: `optimizer.schedule: constant`.
     is_mixed = True
 
     def __init__(

@@ -30,6 +30,7 @@ from ccl.errors import UserError
 from ccl.run_files import METRICS, read_rows
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
+from ccl.runs.learner_size import refuse_too_large
 from ccl.runs.protocol import code_hash
 from ccl.runs.run_checkpoint import by_part, joined_parts
 from ccl.runs.session import Session
@@ -122,6 +123,8 @@ class _Drop:
                 "keep them and give them together with the next"
             )
         pending, settings = self._pending(new, before)
+        device = build_device(settings)
+        refuse_too_large(settings, device)
         if self.options.dry_run:
             num_remembered = len(self.state.memory_of(self.ledger.current)) if self.parent else 0
             lines = plan(settings, new, num_remembered, self.state.path, self.options.keep_versions)
@@ -132,7 +135,6 @@ class _Drop:
         if gathered.skipped:
             self._note_bad(gathered.skipped)
         images = self._sized(new, settings.data.resize)
-        device = build_device(settings)
         start = student_of(self.parent) if self.parent is not None and self.step == 0 else None
         learner, viewer = build_learner(settings, device, start), build_viewer(settings, device)
         try:

@@ -21,6 +21,8 @@ def minred(embeddings: Tensor, count: int) -> Tensor:
     senthilps8/continuous_ssl_problem (ECCV 2022). Similarity is the cosine; rows (N, D) of any norm. Time grows with
     N², memory with N.
     """
+    # Differs: the authors choose after every batch, by a moving average of both views' features; here it is once a
+    # step, by the plain images' embeddings.
     num = len(embeddings)
     if min(count, num - 1) <= 0:
         return torch.arange(min(max(count, 0), num))

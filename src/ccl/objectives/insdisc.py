@@ -51,10 +51,12 @@ class InsDisc(Objective):
         query = student[0].unit  # (N, D)
         rows = self.bank.rows(batch.ids)  # (N,)
         own = self.bank.vectors[rows]  # (N, D)
-        negatives, ignore = None, None
+        negatives: tuple[Tensor, ...] = ()
+        ignore: tuple[Tensor, ...] = ()
         if self.num_noise is None:
             loss = instance_softmax(query, self.bank.vectors, rows, self.temperature)
-            negatives, ignore = self.bank.vectors, torch.arange(len(self.bank), device=rows.device) == rows[:, None]
+            negatives = (self.bank.vectors,)
+            ignore = (torch.arange(len(self.bank), device=rows.device) == rows[:, None],)  # (N, n)
         else:
             loss = self._estimated(query, own, batch.all_ids, moment, self.num_noise)
         if self.proximal:

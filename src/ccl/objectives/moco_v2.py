@@ -59,24 +59,20 @@ class MoCoV2(Objective):
     def contrast(
         self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
     ) -> Contrast:
-        query = student[0].unit  # (N, D)
         embedded = self._embed_keys(batch, (1, 0) if self.symmetric else (1,), moment)  # (N of all ranks, D) each
-        all_keys, keys = embedded[0], ranks.share(embedded[0])  # (N of all ranks, D), (N, D)
-        ignore = self._same_image(self.queue, batch)  # (N, K)
-        loss = info_nce(query, keys, self.queue.vectors, self.temperature, ignore)
-        if not self.symmetric:
-            return Contrast(loss, query, ((query, keys),), keys, self.queue.vectors, ignore, all_keys)
-        other_query, other_keys = student[1].unit, ranks.share(embedded[1])  # (N, D), (N, D)
-        others, other_ignore = self.first_view_queue.vectors, self._same_image(self.first_view_queue, batch)
-        loss = (loss + info_nce(other_query, other_keys, others, self.temperature, other_ignore)) / 2.0
-        pairs = ((query, keys), (other_query, other_keys))
-        negatives = torch.cat([self.queue.vectors, others])  # (2K, D)
-        both = None if ignore is None or other_ignore is None else torch.cat([ignore, other_ignore], dim=1)
-        return Contrast(loss, query, pairs, keys, negatives, both, all_keys)
-
-    def _same_image(self, queue: FeatureQueue, batch: ViewBatch) -> Tensor | None:
-        """Where a queue holds a key of the query's own image, (N, K), if that is to be left out."""
-        return queue.same_image(batch.ids) if self.mask_same_image else None
+        # Each view with its key, which is of the other view: (N, D), (N, D).
+        pairs = tuple((view.unit, ranks.share(keys)) for view, keys in zip(student, embedded, strict=True))
+        queues = [self.queue, *([self.first_view_queue] if self.symmetric else [])]
+        negatives = tuple(queue.vectors for queue in queues)  # (K, D) each
+        # Where a queue holds a key of the query's own image, (N, K) each, if that is to be left out.
+        ignore = tuple(queue.same_image(batch.ids) for queue in queues) if self.mask_same_image else ()
+        losses = [
+            info_nce(*pair, negatives[view], self.temperature, ignore[view] if ignore else None)
+            for view, pair in enumerate(pairs)
+        ]
+        loss = sum(losses[1:], losses[0]) / len(losses)
+        query, keys = pairs[0]
+        return Contrast(loss, query, pairs, keys, negatives, ignore, embedded[0])
 
     def _embed_keys(self, batch: ViewBatch, views: tuple[int, ...], moment: tuple[int, int]) -> list[Tensor]:
         """Keys of all ranks, (N of all ranks, D), of each of these views.

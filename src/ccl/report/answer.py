@@ -7,7 +7,7 @@ from itertools import combinations
 from ccl.report import measures
 from ccl.report.comparisons import comparisons, difference_of
 from ccl.report.provenance import data_differences
-from ccl.report.ranking import labels_used, relative_time, stored
+from ccl.report.ranking import labels_used, relative, stored
 from ccl.report.run_groups import Arm, Measure, of_equal_steps, records_of
 from ccl.report.statistics import NOT_DISTINGUISHABLE, Estimate, holm, verdict
 from ccl.report.summary import has_paper_probe, num_tested, random_accuracy
@@ -132,7 +132,7 @@ def _price(arm: Arm, every: Sequence[Arm]) -> str:
 
 def _times(arm: Arm, every: Sequence[Arm]) -> str:
     """The training time in that of Finetuning; empty for Finetuning itself, and where it is not known."""
-    ratio = None if arm.strategy == "finetuning" else relative_time(arm, every)
+    ratio = None if arm.strategy == "finetuning" else relative(measures.training_effort, arm, every)
     return "" if ratio is None else f"{ratio:.2f}× Finetuning's training time"
 
 

@@ -15,7 +15,8 @@ _STORED = {"images": "Images (kB)", "vectors": "Vectors (kB)", "networks": "Netw
 
 _INTERVALS = "95 % interval: of the mean over seeds; where two overlap, the paired differences decide. "
 _NOTE = (
-    "Time: of training (on a CPU, of the processor), as a multiple of Finetuning's with the same objective and steps. "
+    "Time: of training (on a CPU, of the processor), as a multiple of Finetuning's with the same objective and steps; "
+    "memory: the most that the process held, with Python and torch, likewise. "
     "Stored when the stream has ended, beside the encoder itself: images with their files' sizes; vectors such as "
     "queues and banks; other networks such as teachers, predictors and an objective's own key encoder. Labels: what "
     "the method takes from them; steps cut by classes and probes use them in every row alike."
@@ -24,35 +25,35 @@ _NOTE = (
 
 def ranking(arms: Sequence[Arm]) -> Table:
     """A row per arm, the highest accuracy on all classes first; those that were not probed come last."""
-    columns = ("Strategy", "All classes (%)", "95 % interval", "Time", "Peak memory (MB)", *_STORED.values(), "Labels")
+    columns = ("Strategy", "All classes (%)", "95 % interval", "Time", "Memory", *_STORED.values(), "Labels")
     ranked = sorted(arms, key=lambda arm: -_mean(arm, measures.all_classes, otherwise=-math.inf))
     return Table(
         "Ranked by accuracy, with what each method costs and stores",
         columns,
         tuple(_row(arm, arms) for arm in ranked),
         (_INTERVALS if has_seeds(arms) else "") + _NOTE,
-        ("Networks (kB)", "Vectors (kB)", "Peak memory (MB)", "Images (kB)"),
+        ("Networks (kB)", "Vectors (kB)", "Memory", "Images (kB)"),
     )
 
 
 def _row(arm: Arm, arms: Sequence[Arm]) -> tuple[Cell, ...]:
-    accuracy, time = arm.estimate(measures.all_classes), relative_time(arm, arms)
+    accuracy = arm.estimate(measures.all_classes)
     return (
         arm.name,
         accuracy,
         None if accuracy is None else interval(accuracy.low, accuracy.high),
-        None if time is None else f"{time:.2f}×",
-        _known(_mean(arm, measures.peak_megabytes)),
+        _times(relative(measures.training_effort, arm, arms)),
+        _times(relative(measures.peak_megabytes, arm, arms)),
         *(_known(_mean(arm, stored(what))) for what in _STORED),
         labels_used(arm.settings),
     )
 
 
-def relative_time(arm: Arm, arms: Sequence[Arm]) -> float | None:
-    """Mean training time over that of Finetuning; None where either is not known."""
+def relative(price: Measure, arm: Arm, arms: Sequence[Arm]) -> float | None:
+    """The mean of a price over that of Finetuning; None where either is not known."""
     own = [arm] if arm.strategy == "finetuning" else partners(arm, arms, "finetuning")
-    seconds = [_mean(one, measures.training_effort) for one in (arm, *own[:1])]
-    return None if len(seconds) < 2 or any(map(math.isnan, seconds)) else seconds[0] / seconds[1]
+    found = [_mean(one, price) for one in (arm, *own[:1])]
+    return None if len(found) < 2 or any(map(math.isnan, found)) or not found[1] else found[0] / found[1]
 
 
 def stored(what: str) -> Measure:
@@ -76,6 +77,10 @@ def labels_used(settings: Settings) -> str:
 def _mean(arm: Arm, measure: Measure, otherwise: float = math.nan) -> float:
     found = arm.estimate(measure)
     return otherwise if found is None else found.mean
+
+
+def _times(ratio: float | None) -> str | None:
+    return None if ratio is None else f"{ratio:.2f}×"
 
 
 def _known(value: float) -> float | None:

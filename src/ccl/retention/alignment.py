@@ -30,12 +30,12 @@ class Alignment(Retention):
     ) -> None:
         super().__init__()
         self.images = images
-        # Differs: the authors refresh a stored embedding whenever its image is replayed; here it stays as it was when
-        # the image was kept.
+        # Differs: the authors store the mean over views and refresh it whenever its image is replayed; here it is the
+        # plain image's and stays as it was when the image was kept.
         self.average = None if target == "stored" else MomentumEncoder(encoder, momentum)
         self.stores = frozenset({"embeddings"}) if target == "stored" else frozenset()
-        # Differs: the authors' aligner sees replayed images only, and its first layer has no bias, which batch norm
-        # takes away again.
+        # Differs: the authors' aligner sees raw projections of replayed images only, and its first layer has no bias,
+        # which batch norm takes away again. Here it reads unit rows of the whole batch.
         self.aligner = Predictor(encoder.dim, hidden)
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:

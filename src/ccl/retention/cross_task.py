@@ -21,7 +21,9 @@ class CrossTask(Retention):
     themselves (Osiris-R), or "distillation" of new images from the frozen previous backbone (Osiris-D).
     """
 
-    # Differs: the authors' objective sees new images only; here it learns from all of a batch, as everywhere.
+    # Differs: the authors' objective sees new images only; here it learns from all of a batch, as everywhere. Their
+    # memory is a reservoir that takes in images of the step itself; here it is of earlier steps. Their network has no
+    # batch norm; a head that has some normalises each view by its own statistics here.
     num_student_views = 2
 
     def __init__(

@@ -42,7 +42,7 @@ def _negatives(context: BatchContext, rows: Tensor) -> tuple[Tensor, Tensor | No
     SimCLR has no queue: its negatives are the keys of the batch, of which an image's own is left out.
     """
     contrast = context.contrast
-    if contrast.negatives is not None:
-        return contrast.negatives, None if contrast.ignore is None else contrast.ignore[rows]
+    if contrast.negatives:
+        return contrast.negatives[0], contrast.ignore[0][rows] if contrast.ignore else None
     own = context.batch.ids[context.is_old]  # (M,)
     return context.all_keys, (own[:, None] == context.batch.all_ids[None]).to(rows.device)

@@ -12,7 +12,7 @@ from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import cosine_distance, info_nce, nt_xent, pnr_nt_xent
 from ccl.memory import FeatureQueue
 from ccl.part import BatchContext, Retention
-from ccl.retention.past_distance import compares_directions, own_distance, past_distance
+from ccl.retention.past_distance import PUBLISHED, compares_directions, own_distance, own_weight, past_distance
 from ccl.retention.predictor import Predictor
 
 
@@ -30,6 +30,7 @@ class PastNegatives(Retention):
         *,
         temperature: float,
         objective_distance: str = "",
+        objective_weight: float | None = None,
         seed: int = 0,
         queue_size: int = 4096,
         hidden: int = 512,
@@ -38,7 +39,11 @@ class PastNegatives(Retention):
         super().__init__()
         self.temperature = temperature
         self.distance = own_distance(None, objective_distance)
+        self.weight = own_weight(self.distance, objective_distance, objective_weight)
+        # Differs: the authors' copy evaluates until the first validation only; `teacher_statistics: batch` is the rest.
         self.teacher = MomentumEncoder(encoder, momentum=1.0, batch_statistics=teacher_statistics == "batch")
+        # Differs: the authors give SimCLR's and BYOL's predictor raw projections; here it reads unit rows, as MoCo's
+        # does. MoCo's student embeds one view, unless `moco_v2.symmetric`.
         self.predictor = Predictor(encoder.dim, hidden)
         self.has_negatives = self.distance == "info_nce"
         # Not the random start of the objective's queue, nor of the extra sample queue.
@@ -57,7 +62,7 @@ class PastNegatives(Retention):
         present = [view.unit if is_unit else view.projection for view in context.student]
         predicted = [self.predictor(rows) for rows in present]
         self._latest = list(past)
-        if context.contrast.negatives is not None and self.queue is not None:
+        if context.contrast.negatives and self.queue is not None:
             return self._with_queues(context, self.queue.vectors, predicted, past)
         everyone = ranks.gather_together([*predicted, *past, *(present if self.has_negatives else ())])
         guesses, targets = everyone[: len(views)], everyone[len(views) : 2 * len(views)]
@@ -70,33 +75,39 @@ class PastNegatives(Retention):
     def _with_queues(
         self, context: BatchContext, queue: Tensor, predicted: Sequence[Tensor], past: Sequence[Tensor]
     ) -> Tensor:
-        """InfoNCE(q, k, Q ∪ Q⁻) + InfoNCE(n(h q), z⁻, Q ∪ Q⁻), less the objective's own InfoNCE(q, k, Q)."""
-        contrast, own = context.contrast, context.contrast.negatives
-        assert own is not None
-        both, ignore = torch.cat([own, queue]), contrast.ignore  # (K + K⁻, D)
-        wider = ignore if ignore is None else F.pad(ignore, (0, len(queue)))  # (N, K + K⁻)
+        """InfoNCE(q, k, Q ∪ Q⁻) + InfoNCE(n(h q), z⁻, Q ∪ Q⁻), less the objective's own InfoNCE(q, k, Q).
+
+        Each view has the Q that its query has; one that is no query has the first's.
+        """
+        contrast = context.contrast
+        masks = contrast.ignore or (None,) * len(contrast.negatives)  # (N, K) each
+        both = [torch.cat([own, queue]) for own in contrast.negatives]  # (K + K⁻, D) each
+        wider = [mask if mask is None else F.pad(mask, (0, len(queue))) for mask in masks]  # (N, K + K⁻) each
         added = [
-            info_nce(query, key, both, self.temperature, wider) - info_nce(query, key, own, self.temperature, ignore)
-            for query, key in contrast.pairs
+            info_nce(*pair, both[view], self.temperature, wider[view])
+            - info_nce(*pair, contrast.negatives[view], self.temperature, masks[view])
+            for view, pair in enumerate(contrast.pairs)
         ]
+        which = [view if view < len(both) else 0 for view in range(len(predicted))]
         kept = [
-            info_nce(F.normalize(guess, dim=1), target, both, self.temperature, wider)
-            for guess, target in zip(predicted, past, strict=True)
+            info_nce(F.normalize(guess, dim=1), target, both[own], self.temperature, wider[own])
+            for guess, target, own in zip(predicted, past, which, strict=True)
         ]
         return torch.stack(added).mean() + torch.stack(kept).mean()
 
     def _crossed(self, predicted: Sequence[Tensor], past: Sequence[Tensor]) -> Tensor:
         """CaSSLe's term, and the published share of its like with the views crossed, which is pushed away from."""
-        own = past_distance(self.distance, predicted, past, self.temperature)
+        own = past_distance(self.distance, predicted, past, self.temperature, self.weight)
         other = past[::-1]
         if self.distance == "barlow":  # the cosine of views crossed
             pairs = zip(predicted, other, strict=True)
-            return own + torch.stack([1.0 - cosine_distance(*pair) / 2.0 for pair in pairs]).mean()
+            share = self.weight / PUBLISHED["barlow"]
+            return own + share * torch.stack([1.0 - cosine_distance(*pair) / 2.0 for pair in pairs]).mean()
         share = {"cosine": 0.5, "mse": 23.0 / 25.0}[self.distance]
-        return own - share * past_distance(self.distance, predicted, other, self.temperature)
+        return own - share * past_distance(self.distance, predicted, other, self.temperature, self.weight)
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
-        if self.queue is not None and context.contrast.negatives is not None:
+        if self.queue is not None and context.contrast.negatives:
             for keys in ranks.gather_together(self._latest):
                 self.queue.push(keys, context.batch.all_ids)
         self._latest = []

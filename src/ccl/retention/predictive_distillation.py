@@ -7,7 +7,7 @@ from torch import Tensor
 from ccl.encoders import Embedded, Encoder, MomentumEncoder
 from ccl.part import BatchContext, Retention
 from ccl.retention.chosen_images import Images, choose
-from ccl.retention.past_distance import Distance, compares_directions, own_distance, past_distance
+from ccl.retention.past_distance import Distance, compares_directions, own_distance, own_weight, past_distance
 from ccl.retention.predictor import Predictor
 
 
@@ -28,6 +28,7 @@ class PredictiveDistillation(Retention):
         *,
         temperature: float,
         objective_distance: str = "",
+        objective_weight: float | None = None,
         seed: int = 0,
         space: Literal["projection", "features"] = "projection",
         distance: Distance | None = None,
@@ -42,11 +43,14 @@ class PredictiveDistillation(Retention):
         self.seed = seed
         self.space = space
         self.distance = own_distance(distance, objective_distance if space == "projection" else "cosine")
+        self.weight = own_weight(self.distance, objective_distance, objective_weight)
         self.images = images
         self.restarts = predictor != "keep"
         # Differs: the authors' frozen copy is left in training mode and normalises with the new step's batches;
         # `teacher_statistics: batch` does that.
         self.teacher = MomentumEncoder(encoder, momentum=1.0, batch_statistics=teacher_statistics == "batch")
+        # Differs: the authors distil both views; here those that the objective has the student embed, which of MoCo v2
+        # is the first alone, unless `moco_v2.symmetric`. They also divide the predictor's rate by a weight below 1.
         dim = encoder.dim if space == "projection" else encoder.num_features
         self.predictor = Predictor(dim, hidden, shortcut=predictor == "identity")
 
@@ -62,7 +66,7 @@ class PredictiveDistillation(Retention):
         predicted = [self.predictor(self._space(view))[chosen.rows] for view in context.student]  # (M, D) each
         past = [self._space(view) for view in chosen.past(self.teacher, context)]  # (M, D) each
         everyone = chosen.everywhere(*predicted, *past)
-        return past_distance(self.distance, everyone[: len(past)], everyone[len(past) :], self.temperature)
+        return past_distance(self.distance, everyone[: len(past)], everyone[len(past) :], self.temperature, self.weight)
 
     def _space(self, view: Embedded) -> Tensor:
         """The rows that are predicted and predicted from."""

@@ -15,6 +15,7 @@ class StoredFeatures(Retention):
     """
 
     # Differs: the authors store features as they are in the middle of a step; here they are those of the step's end.
+    # And the objective learns from old images too, which the authors call DER++.
     stores = frozenset({"features"})
 
     def loss(self, context: BatchContext) -> Tensor | None:

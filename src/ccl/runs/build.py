@@ -182,12 +182,15 @@ def build_composition(settings: Settings) -> Composition:
 def _build(name: str, row: PartRow, settings: Settings, encoder: Encoder | None = None) -> Any:
     """A part of the catalogue: it gets its section's settings and, by parameter names, what it asks for of the rest."""
     section = getattr(settings, name, None)
+    objective = OBJECTIVES[settings.objective]
     offered: dict[str, Any] = {
         "temperature": settings.temperature,
         "seed": settings.seed,
         "has_start": has_start(settings),
-        "objective_distance": OBJECTIVES[settings.objective].distance,
+        "objective_distance": objective.distance,
     }
+    if objective.distance_weight:
+        offered["objective_weight"] = getattr(getattr(settings, settings.objective), objective.distance_weight)
     offered |= {} if encoder is None else {"encoder": encoder, "dim": encoder.dim}
     with seeded(settings.seed, "part", name):  # where it owns weights
         part = row.make(offered, **({} if section is None else section.model_dump()))

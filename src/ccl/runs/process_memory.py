@@ -1,6 +1,7 @@
-"""The memory that this process holds."""
+"""The memory that this process holds, and that there is."""
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 
@@ -19,6 +20,14 @@ def peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak) * (1 if sys.platform == "darwin" else 1024)
+
+
+def machine_memory() -> int:
+    """The memory of this machine in bytes; 0 where the system does not report it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):  # Windows has no such call
+        return 0
 
 
 def give_back() -> None:

@@ -23,6 +23,7 @@ from ccl.runs.build import (
 )
 from ccl.runs.first_step import SharedFirstStep
 from ccl.runs.folder_lock import locked
+from ccl.runs.learner_size import refuse_too_large
 from ccl.runs.probing import Prober
 from ccl.runs.protocol import protocol, worth_knowing
 from ccl.runs.run_outputs import keep, stored
@@ -59,6 +60,7 @@ def run(
         values = settings.model_dump(mode="json")
         trackers = make_trackers(settings.trackers, folder, values, folder.resolve().name, display.note)
         device = build_device(settings)
+        refuse_too_large(settings, device)
         stream = build_stream(settings, display.loading)
         for line in [*worth_knowing(settings, stream), *([start.line] if start else [])]:
             display.note(line)

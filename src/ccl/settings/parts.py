@@ -34,7 +34,7 @@ class BYOLSettings(Section):
 
     predictor_width: Count = 1024  # of the hidden layer; BYOL: 4096
     momentum: Share = 0.99  # of the target in a step's first update
-    final_momentum: Share = 1.0  # and in its last, by a cosine
+    final_momentum: Share = 1.0  # and in its last, by a cosine; lightly's recipe for small machines: 0.99
 
 
 class SimSiamSettings(Section):
@@ -150,13 +150,13 @@ class PredictiveSettings(Section):
     # Over steps: it stays as it is, begins anew with random weights, or begins anew as the identity, by a shortcut
     predictor: Literal["keep", "restart", "identity"] = "keep"
     teacher_statistics: Literal["running", "batch"] = "running"  # authors' code: batch
-    distance_temperature: Positive | None = None  # of info_nce; None: the run's
+    distance_temperature: Positive | None = None  # of info_nce; None: the run's; authors' code: 0.2
 
 
 class PNRSettings(Section):
     """Past negatives."""
 
-    queue_size: Count = 4096  # of the frozen copy's keys, where the objective has a queue or bank too
+    queue_size: Count = 4096  # of the frozen copy's keys, where the objective has a queue or bank too; authors': 65536
     hidden: Count = 512  # authors' code: 2048
     teacher_statistics: Literal["running", "batch"] = "running"  # authors' code: batch, after its first validation
 

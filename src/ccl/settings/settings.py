@@ -147,12 +147,12 @@ class Settings(PartSettings):
         for name in method.retention if what else ():
             section = getattr(self, name, None)
             if getattr(section, "target", None) == "stored":
-                raise ValueError(f"{name}.target=stored needs {what}; set {name}.target=average")
+                raise RefusedError(f"{name}.target=stored needs {what}; set {name}.target=average")
             if getattr(section, "images", None) == "old":
-                raise ValueError(f"{name}.images=old needs {what}; set {name}.images=all")
+                raise RefusedError(f"{name}.images=old needs {what}; set {name}.images=all")
         if self.probe.network == "teacher":
             if not has_teacher(method):
-                raise ValueError(
+                raise RefusedError(
                     f"probe.network=teacher needs a part with a teacher, and strategy {self.strategy} has none; "
                     "set probe.network=product, or strategy=ccl"
                 )
@@ -162,4 +162,4 @@ class Settings(PartSettings):
                     "probe.network=teacher probes another network; set encoder.statistics=running"
                 )
         if "pnr" in method.retention and self.objective == "insdisc" and self.insdisc.num_noise is not None:
-            raise ValueError("pnr needs the whole bank as negatives; set insdisc.num_noise=null")
+            raise RefusedError("pnr needs the whole bank as negatives; set insdisc.num_noise=null")

@@ -86,6 +86,7 @@ class Plan:
 
         The cosine moves epoch by epoch and ends one epoch before it would reach zero, as in MoCo.
         """
+        # Differs: solo-learn's and CaSSLe's warm-up rises from 0.003, here from nothing.
         if epoch < self.warmup_epochs:
             return self.learning_rate * (epoch + share) / self.warmup_epochs
         if self.schedule == "constant":

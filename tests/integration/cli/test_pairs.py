@@ -42,6 +42,19 @@ def test_settings_of_all_runs_count_too(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("assignment", "left_out"),
+    [
+        ("predictive_distillation.images=old", {"cassle", "pfr", "feature_prediction"}),
+        ("insdisc.num_noise=8", {"pnr"}),
+        ("probe.network=teacher", STRATEGIES.keys() - {"variance_distillation", "ccl", "random_ccl"}),
+    ],
+)
+def test_what_a_part_needs_as_it_is_set_counts_too(assignment: str, left_out: set[str]) -> None:
+    kept = {strategy for strategy, _ in cells("all", "insdisc", assignment)}
+    assert kept == STRATEGIES.keys() - left_out
+
+
 def test_what_was_asked_for_by_name_is_refused(silent: None) -> None:
     with pytest.raises(RefusedError, match="extra_sample_queue needs negatives"):
         cells("finetuning,ccl", "simclr")

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 import torch
 from tiny import Watcher, learn, same, tiny_settings
 
@@ -31,6 +32,49 @@ def test_the_predictor_moves_in_the_second_step_only_and_the_frozen_copy_never()
         assert not torch.equal(before["first.weight"], after["first.weight"])
         assert not torch.equal(before["norm.running_mean"], after["norm.running_mean"])
     assert all(same(students[3], found) for found in copies[4:])  # the student when the second step began
+
+
+@pytest.mark.parametrize(
+    ("strategy", "objective", "owner"),
+    [
+        ("finetuning", "byol", "objective.predictor"),
+        ("finetuning", "simsiam", "objective.predictor"),
+        ("finetuning", "mae", "objective.decoder"),
+        ("pfr", "moco_v2", "registered_parts.predictive_distillation.predictor"),
+        ("predictive_rehearsal", "barlow_twins", "registered_parts.predictive_distillation.predictor"),
+        ("pnr", "moco_v2", "registered_parts.pnr.predictor"),
+        ("pnr", "vicreg", "registered_parts.pnr.predictor"),
+        ("cla", "moco_v2", "registered_parts.alignment.aligner"),
+        ("osiris", "moco_v2", "registered_parts.cross_task.head"),
+    ],
+)
+def test_every_weight_that_a_part_owns_is_trained(strategy: str, objective: str, owner: str) -> None:
+    settings = tiny_settings(f"strategy={strategy}", f"objective={objective}", "epochs=1")
+    learner, watcher = build_learner(settings, torch.device("cpu")), Watcher()
+    others = [name for name in learner.trained_parameters() if not name.startswith("encoder.")]
+    assert others
+    assert all(name.startswith(f"{owner}.") for name in others)
+    met: list[dict[str, torch.Tensor]] = []
+    watcher.on_update = lambda: met.append(
+        {name: value.detach().clone() for name, value in learner.trained_parameters().items()}
+    )
+    learn(settings, watcher, learner=learner)
+    assert [name for name in others if torch.equal(met[-2][name], met[-1][name])] == []
+
+
+@pytest.mark.parametrize(
+    ("objective", "weight"), [("barlow_twins", 0.02), ("vicreg", 5.0), ("byol", 1.0), ("mae", 1.0)]
+)
+@pytest.mark.parametrize(("strategy", "part"), [("cassle", "predictive_distillation"), ("pnr", "pnr")])
+def test_the_distance_to_the_past_is_scaled_as_the_objective_is(
+    strategy: str, part: str, objective: str, weight: float
+) -> None:
+    """With the published objective the published weight; with one scaled for plain SGD, the same proportion."""
+    settings = tiny_settings(f"strategy={strategy}", f"objective={objective}")
+    assert build_learner(settings, torch.device("cpu")).parts[part].weight == weight
+    if objective == "vicreg":
+        published = tiny_settings(f"strategy={strategy}", "objective=vicreg", "vicreg.invariance=25")
+        assert build_learner(published, torch.device("cpu")).parts[part].weight == 25.0
 
 
 def test_the_memory_keeps_features_of_the_encoder_at_the_end_of_an_image_s_step() -> None:

@@ -161,3 +161,20 @@ def test_losses_are_float32_even_from_half_precision() -> None:
     assert info_nce(query, positive, negatives, 0.1).dtype == torch.float32
     assert nt_xent(query, positive, 0.1).dtype == torch.float32
     assert similarity_distillation(query, positive, query, positive, 0.1).dtype == torch.float32
+
+
+# --- As lightly has them, where it is installed
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.5])
+def test_contrastive_losses_are_lightly_s(temperature: float) -> None:
+    lightly = pytest.importorskip("lightly.loss")
+    first, second = unit(6, 8).float(), unit(6, 8, seed=1).float()
+    expected = lightly.NTXentLoss(temperature=temperature)(first, second)
+    assert float(nt_xent(first, second, temperature)) == pytest.approx(float(expected), rel=1e-5)
+    banked = lightly.NTXentLoss(temperature=temperature, memory_bank_size=(11, 8))  # MoCo's
+    banked(first, second)  # the bank begins with a first batch
+    bank = banked.memory_bank.bank.clone()
+    queue = bank if len(bank) == 11 else bank.T  # older versions have its columns
+    expected = banked(first, second)
+    assert float(info_nce(first, second, queue, temperature)) == pytest.approx(float(expected), rel=1e-5)

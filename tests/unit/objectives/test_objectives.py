@@ -136,6 +136,9 @@ def test_symmetric_moco_contrasts_each_view_against_the_other_s_queue() -> None:
     assert abs(float((there - back).detach())) > 1e-2  # or the mean would not show
     assert [query is pair[0] for query, pair in zip(queries, contrast.pairs, strict=True)] == [True, True]
     assert torch.allclose(contrast.pairs[1][1], keys[0], atol=1e-5)
+    # What others push a view from is what its own query was pushed from.
+    assert contrast.negatives[0] is objective.queue.vectors
+    assert contrast.negatives[1] is objective.first_view_queue.vectors
     objective.after_update(encoder, seen_with(contrast, seen))
     assert torch.allclose(objective.queue.vectors[:8], keys[1], atol=1e-5)
     assert torch.allclose(objective.first_view_queue.vectors[:8], keys[0], atol=1e-5)

@@ -40,7 +40,7 @@ def oracle(seen: BatchContext, negatives: Tensor, left_out: list[list[int]], tem
 def test_the_loss_is_info_nce_of_the_further_views(count: int) -> None:
     encoder, _ = encoders()
     queue = torch.nn.functional.normalize(images(6, 9).flatten(1)[:, :8], dim=1)
-    seen = seen_by(encoder, IS_OLD, contrast={"negatives": queue}, further=further(encoder, count))
+    seen = seen_by(encoder, IS_OLD, contrast={"negatives": (queue,)}, further=further(encoder, count))
     found = FurtherViews(temperature=0.2, count=count).loss(seen)
     assert value(found) == pytest.approx(oracle(seen, queue, [[], []], 0.2), rel=1e-5)
 
@@ -50,7 +50,7 @@ def test_negatives_that_the_objective_leaves_out_are_left_out() -> None:
     queue = torch.nn.functional.normalize(images(6, 9).flatten(1)[:, :8], dim=1)
     ignore = torch.zeros(len(IS_OLD), len(queue), dtype=torch.bool)
     ignore[0, 1] = ignore[1, 2] = ignore[2, 5] = True  # the second row is a new image's
-    seen = seen_by(encoder, IS_OLD, contrast={"negatives": queue, "ignore": ignore}, further=further(encoder))
+    seen = seen_by(encoder, IS_OLD, contrast={"negatives": (queue,), "ignore": (ignore,)}, further=further(encoder))
     assert value(FurtherViews(temperature=0.2).loss(seen)) == pytest.approx(
         oracle(seen, queue, [[1], [5]], 0.2), rel=1e-5
     )

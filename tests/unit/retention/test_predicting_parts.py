@@ -1,6 +1,7 @@
 """Parts that predict the past: predictive distillation, alignment and past negatives, against plain loops."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from ccl.encoders import Encoder, split_batch_norm
 from ccl.memory import FeatureQueue
+from ccl.objectives import MoCoV2
 from ccl.part import BatchContext
 from ccl.retention import Alignment, PastNegatives, PredictiveDistillation
 from ccl.retention.predictor import Predictor
@@ -110,6 +112,29 @@ def test_of_features_it_is_the_cosine_whatever_the_objective() -> None:
 def test_the_objective_s_own_distance_is_taken(of_objective: str, asked: Any, expected: str) -> None:
     part = PredictiveDistillation(encoders()[0], temperature=0.2, objective_distance=of_objective, distance=asked)
     assert part.distance == expected
+
+
+@pytest.mark.parametrize("make", [PredictiveDistillation, PastNegatives])
+@pytest.mark.parametrize(
+    ("distance", "weight", "published"), [("barlow", 0.02, 0.1), ("mse", 5.0, 25.0), ("cosine", None, 1.0)]
+)
+def test_a_distance_is_weighed_as_the_objective_weighs_its_own(
+    make: Any, distance: Any, weight: float | None, published: float
+) -> None:
+    student, past = encoders()
+    seen = seen_by(student, [False] * 4)
+    losses = []
+    for asked in (weight, None):
+        torch.manual_seed(0)  # the predictor's weights
+        part = make(past, temperature=0.2, objective_distance=distance, objective_weight=asked, hidden=6)
+        losses.append(value(part.loss(seen)))
+    assert losses[0] / losses[1] == pytest.approx((weight or published) / published, rel=1e-5)
+
+
+def test_a_distance_of_another_kind_than_the_objective_s_has_its_published_weight() -> None:
+    options: Any = {"temperature": 0.2, "objective_distance": "mse", "objective_weight": 5.0, "hidden": 6}
+    weights = [PredictiveDistillation(encoders()[0], distance=name, **options).weight for name in ("barlow", "mse")]
+    assert weights == [0.1, 5.0]
 
 
 def test_fewer_than_two_chosen_images_have_no_loss() -> None:
@@ -256,8 +281,8 @@ def test_with_a_queue_the_contrast_and_the_distillation_are_pushed_from_both_que
     student, past = encoders()
     part = PastNegatives(past, temperature=0.5, objective_distance="info_nce", queue_size=5, hidden=6)
     own = FeatureQueue(4, 8, seed=9).vectors
-    ignore = torch.tensor([[True, False, False, False], [False] * 4, [False] * 4]) if is_masked else None
-    seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": own, "ignore": ignore})
+    ignore = (torch.tensor([[True, False, False, False], [False] * 4, [False] * 4]),) if is_masked else ()
+    seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": (own,), "ignore": ignore})
     ((query, keys),) = seen.contrast.pairs
     rows, targets = both_views(seen, past, "unit")
     assert part.queue is not None
@@ -271,10 +296,34 @@ def test_with_a_queue_the_contrast_and_the_distillation_are_pushed_from_both_que
     assert value(part.loss(seen)) == pytest.approx(total / 3, rel=1e-4)
 
 
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_with_symmetric_moco_the_sum_with_its_loss_is_the_published_one(is_masked: bool) -> None:
+    """PNR: ½ Σ over views of InfoNCE(q, k, Q ∪ Q⁻) + InfoNCE(n(h q), z⁻, Q ∪ Q⁻), with the Q that the view has."""
+    student, past = encoders()
+    moco = MoCoV2(student, queue_size=4, key_momentum=0.9, temperature=0.5, symmetric=True, mask_same_image=is_masked)
+    moco.first_view_queue.ids[1] = 51  # the second view of the second image must not meet this row, if so asked
+    part = PastNegatives(past, temperature=0.5, objective_distance="info_nce", queue_size=5, hidden=6)
+    seen = seen_by(student, [False] * 3)
+    contrast = moco.contrast(student, seen.student, seen.batch, (1, 0))
+    rows, targets = both_views(seen, past, "unit")
+    assert part.queue is not None
+    total = 0.0
+    for view, queue in enumerate((moco.queue, moco.first_view_queue)):
+        guess, (query, keys) = predicted(part.predictor, rows[view]), contrast.pairs[view]
+        for row in range(3):
+            kept = [0, 2, 3] if is_masked and (view, row) == (1, 1) else [0, 1, 2, 3]
+            both = np.concatenate([plain(queue.vectors)[kept], plain(part.queue.vectors)])
+            this = slice(row, row + 1)
+            total += info_nce(plain(query)[this], plain(keys)[this], both, 0.5)
+            total += info_nce(guess[this], targets[view][this], both, 0.5)
+    found = value(contrast.loss) + value(part.loss(replace(seen, contrast=contrast)))
+    assert found == pytest.approx(total / 6, rel=1e-4)
+
+
 def test_the_queue_takes_the_copy_s_embeddings() -> None:
     student, past = encoders()
     part = PastNegatives(past, temperature=0.5, objective_distance="info_nce", queue_size=5, hidden=6)
-    seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": FeatureQueue(4, 8).vectors})
+    seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": (FeatureQueue(4, 8).vectors,)})
     assert part.queue is not None
     start = part.queue.vectors.clone()
     part.after_update(student, seen)  # a first step has no loss and so no keys
