@@ -15,6 +15,7 @@ from ccl.composition import Composition
 from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
 from ccl.encoders import Encoder, make_encoder, split_batch_norm
 from ccl.encoders.foreign_backbones import refuse_random
+from ccl.encoders.statistics import AccumulatedStatistics
 from ccl.errors import UserError, counted
 from ccl.evaluation import ProbePart
 from ccl.memory import Budget
@@ -149,6 +150,8 @@ def build_learner(settings: Settings, device: torch.device, start: Mapping[str, 
     objective = _build(settings.objective, OBJECTIVES[settings.objective], settings, encoder)
     weights = settings.weights.model_dump() if retention else {CONTRAST: 1.0}
     learner = Learner(encoder, objective, parts, weights, build_composition(settings), has_start(settings)).to(device)
+    if settings.encoder.statistics == "accumulated":
+        learner.statistics = AccumulatedStatistics(encoder)
     if encoder.dtype is torch.float16:
         learner.scaler = LossScaler(device.type)
     if settings.performance.compile:

@@ -240,6 +240,8 @@ def _num_read_for_statistics(settings: Settings, sizes: Sequence[int], in_memory
         read += sum(sizes) + sum(in_memory[: len(sizes)])
     if settings.encoder.statistics == "remembered":
         read += sum(kept or size for size, kept in zip(sizes, in_memory[1:], strict=True))
+    if settings.encoder.statistics == "accumulated":
+        read += sum(sizes)
     return read * num_norms // 2
 
 

@@ -71,9 +71,9 @@ class EncoderSettings(Section):
     dim: Count = 128  # of the embedding
     # parts of a batch normalised on their own; Paper: 8, as 8 GPUs would; 1: the whole batch, also over processes
     batch_norm_groups: Count = 8
-    # What batch norms evaluate with: what the last step's training gathered, or estimated from the remembered images of
-    # all steps after each (docs/memory.md)
-    statistics: Literal["running", "remembered"] = "running"
+    # What batch norms evaluate with: what the last step's training gathered; estimated after each step from the
+    # remembered images of all; or joined from what each step's images showed when it was learned (docs/memory.md)
+    statistics: Literal["running", "remembered", "accumulated"] = "running"
 
     @field_validator("backbone")
     @classmethod

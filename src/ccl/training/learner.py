@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ccl.composition import Composition, Pooled
 from ccl.encoders import Embedded, Encoder
 from ccl.encoders.split_batch_norm import placed
+from ccl.encoders.statistics import AccumulatedStatistics
 from ccl.memory import RehearsalMemory
 from ccl.part import BatchContext, Objective, Part, Retention, WeightRule
 from ccl.training.precision import LossScaler
@@ -44,6 +45,7 @@ class Learner(nn.Module):
         self.composition = composition or Pooled()
         self.has_start = has_start
         self.memory = RehearsalMemory()
+        self.statistics: AccumulatedStatistics | None = None  # set where batch norms evaluate with those of all steps
         self.scaler: LossScaler | None = None  # set where the encoder computes in float16
         self.step = 0
         self.num_new = 0  # images of D_t; the source's later positions are old ones

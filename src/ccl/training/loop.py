@@ -95,6 +95,8 @@ def learn_step(
             # earlier steps.
             remembered = learner.memory.source_like(new) if len(learner.memory) else new
             reestimate(learner.product, remembered, viewer, plan.batch_size)
+        if learner.statistics is not None:
+            learner.statistics.take(learner.product, new, viewer, plan.batch_size)
         at.phase = "probe"
         save(at, "phase")
 

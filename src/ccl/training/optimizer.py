@@ -35,8 +35,9 @@ class Plan:
     carry_momentum: bool = False
     batch_multiple: int = 1  # every batch is a multiple of this: the groups of split batch norm
     seed: int = 0
-    # What batch norms evaluate with after a step: what training gathered, or what the remembered images have.
-    statistics: Literal["running", "remembered"] = "running"
+    # What batch norms evaluate with after a step: what training gathered, what the remembered images have, or what
+    # each step's images had when it was learned.
+    statistics: Literal["running", "remembered", "accumulated"] = "running"
 
     def make_optimizer(self, learner: nn.Module, previous: torch.optim.Optimizer | None) -> torch.optim.Optimizer:
         """The optimizer of a new step over all that a learner trains: fresh, or the previous one, carried over."""

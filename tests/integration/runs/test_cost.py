@@ -141,3 +141,4 @@ def test_statistics_take_half_a_pass_for_each_batch_norm() -> None:
     assert read("strategy=merged_rehearsal") == 10 * (2000 + 400)
     assert read("strategy=finetuning", "encoder.statistics=remembered") == 10 * 2000
     assert read("strategy=simple_rehearsal", "encoder.statistics=remembered") == 10 * (400 + 800)
+    assert read("strategy=simple_rehearsal", "encoder.statistics=accumulated") == 10 * 2000

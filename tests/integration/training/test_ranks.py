@@ -68,6 +68,7 @@ VARIANTS = [
     (TWO, "strategy=osiris", "cross_task.past=distillation", "composition=pooled", "epochs=1"),
     (TWO, "strategy=cla", "alignment.target=stored", "composition=pooled", "epochs=1"),
     (TWO, "strategy=ccl", "weight_rule=average", "encoder.statistics=remembered"),
+    (TWO, "strategy=feature_prediction", "encoder.statistics=accumulated", "epochs=1"),
     (TWO, "strategy=simple_rehearsal", "memory.selection=minred", "memory.budget=5"),
 ]
 

@@ -8,6 +8,7 @@ from breaking import assert_same, quiet, run_broken
 from safetensors.torch import load_file
 from tiny import Watcher, learn, same, tiny_settings
 
+from ccl.data import chain
 from ccl.encoders import Encoder
 from ccl.encoders.feature_extraction import extract
 from ccl.encoders.statistics import reestimate
@@ -96,6 +97,27 @@ def test_remembered_statistics_do_not_change_what_a_step_learns() -> None:
     assert not same(running.encoder.state_dict(), remembered.encoder.state_dict())
 
 
+def test_accumulated_statistics_change_what_is_evaluated_and_not_what_a_step_learns() -> None:
+    running, _ = learn(tiny_settings("strategy=finetuning", *THREE))
+    accumulated, _ = learn(tiny_settings("strategy=finetuning", "encoder.statistics=accumulated", *THREE))
+    for name, parameter in running.encoder.named_parameters():
+        assert torch.equal(parameter, accumulated.encoder.get_parameter(name))
+    assert not same(running.encoder.state_dict(), accumulated.encoder.state_dict())
+
+
+def test_accumulated_statistics_are_those_of_all_steps() -> None:
+    """Exactly so in the first batch norm of weights that stand still; later ones saw through statistics of the time."""
+    settings = tiny_settings(
+        "strategy=finetuning", "encoder.statistics=accumulated", "optimizer.learning_rate=1e-30", *THREE
+    )
+    stream = build_stream(settings)
+    learner, _ = learn(settings, stream=stream)
+    first = next(part for part in learner.product.modules() if isinstance(part, torch.nn.BatchNorm2d))
+    found = [first.running_mean.clone(), first.running_var.clone()]  # type: ignore[operator, union-attr]
+    reestimate(learner.product, chain(stream.arrivals), build_viewer(settings, CPU), 7)
+    torch.testing.assert_close(found, [first.running_mean, first.running_var], rtol=1e-4, atol=1e-6)
+
+
 def test_the_average_is_selected_with(monkeypatch: pytest.MonkeyPatch) -> None:
     readers: list[object] = []
     monkeypatch.setattr(
@@ -121,6 +143,7 @@ def test_the_average_is_what_a_run_leaves(tmp_path: Path) -> None:
         ("strategy=merged_rehearsal", "encoder.statistics=remembered"),
         ("strategy=ccl", "weight_rule=average", "encoder.statistics=remembered"),
         ("strategy=weight_merging",),
+        ("strategy=feature_prediction", "encoder.statistics=accumulated"),
     ],
     ids=" ".join,
 )

@@ -8,7 +8,7 @@ from torch import nn
 
 from ccl.data.sources import ArraySource
 from ccl.encoders import Encoder, SplitBatchNorm, make_encoder
-from ccl.encoders.statistics import reestimate
+from ccl.encoders.statistics import AccumulatedStatistics, reestimate
 from ccl.views import RECIPES, Viewer
 
 
@@ -63,6 +63,25 @@ def test_they_are_the_mean_and_variance_over_all_images(backbone: str, batch_siz
     for norm, seen in zip(norms(encoder), rows, strict=True):
         np.testing.assert_allclose(norm.running_mean.numpy(), seen.mean(axis=0), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(norm.running_var.numpy(), seen.var(axis=0, ddof=1), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("backbone", ["convnet", "resnet18"])
+def test_accumulated_ones_are_those_of_all_images_so_far(backbone: str, groups: int) -> None:
+    """The first norm sees all images through the same weights; later ones through statistics of their time."""
+    encoder, parts = worn(backbone, groups), [images(7, seed=1), images(1, seed=2), images(5, seed=3)]
+    accumulated = AccumulatedStatistics(encoder)
+    for number, part in enumerate(parts):
+        accumulated.take(encoder, part, viewer(), 4)
+        resumed = AccumulatedStatistics(encoder)
+        resumed.load_state_dict(accumulated.state_dict())
+        accumulated = resumed
+        first = ArraySource(torch.cat([one.images for one in parts[: number + 1]]))
+        seen = shown(encoder, first)[0]
+        np.testing.assert_allclose(norms(encoder)[0].running_mean.numpy(), seen.mean(axis=0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            norms(encoder)[0].running_var.numpy(), seen.var(axis=0, ddof=1), rtol=1e-4, atol=1e-6
+        )
 
 
 def test_nothing_else_is_touched() -> None:
