@@ -35,7 +35,7 @@ def encode(
 
     What is not a usable image is left out and listed in OUT.bad_images.csv. With --shard, OUT is a folder of parts,
     written one by one and skipped where they are there: several processes can fill it (1/1: one does it all), and the
-    same command again does what is missing. With --on slurm, jobs of the cluster fill it (docs/distributed.md); Ctrl-C
+    same command again does what is missing. With --on slurm, jobs of the cluster fill it (docs/shards.md); Ctrl-C
     cancels them, closing the terminal does not.
 
     Example: ccl encode my-encoder photos/ -o features.npz

@@ -81,7 +81,7 @@ def learn(
             with listing_bad_images(bad_images_beside(into)):
                 begin_from(EncoderFolder(into), start, asked, keep, display, max_bad)
         outcomes = ContinualEncoder(EncoderFolder(into)).learn(
-            [Path(image) for image in images],
+            images,
             name=name,
             probe=probe,
             max_drop=max_drop,

@@ -10,6 +10,7 @@ from ccl.errors import UserError
 _OURS = re.compile(
     "--(array|output|error|input|job-name|parsable|wrap|wait|test-only|open-mode)(=.*)?|-[aoeiJW].*", re.DOTALL
 )
+_PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol")  # what `ccl.runs.slurm_commands` and a job call
 
 
 def sbatch_options(text: str | None) -> list[str]:
@@ -21,6 +22,7 @@ def sbatch_options(text: str | None) -> list[str]:
     for word in words:
         if _OURS.fullmatch(word):
             raise UserError(f"--slurm: ccl sets {word.partition('=')[0]} itself; leave it out")
-    if shutil.which("sbatch") is None:
-        raise UserError("--on slurm: there is no sbatch on this machine; start it on a login node of the cluster")
+    for name in _PROGRAMS:
+        if shutil.which(name) is None:
+            raise UserError(f"--on slurm: there is no {name} on this machine; start it on a login node of the cluster")
     return words

@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from ccl.errors import how_to_install
+from ccl.errors import UserError, how_to_install
 
 # Everything else that Pillow can open (vector formats, containers, network streams) is refused.
 ALLOWED_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
@@ -133,9 +133,14 @@ def upright_rgb(image: Image.Image, reduction: Reduction = in_full) -> Image.Ima
 
 @contextmanager
 def errors_as_bad_image(path: Path | None = None) -> Iterator[None]:
-    """Any error becomes a BadImageError, with the path where one is given."""
+    """Any error becomes a BadImageError, with the path where one is given.
+
+    Not a UserError: a shard that can't be opened, or a store that refuses, says nothing about an image.
+    """
     try:
         yield
+    except UserError:
+        raise
     except BadImageError as error:
         if path is None:
             raise

@@ -1,6 +1,7 @@
 """Files in object stores (s3://, gs://), read by ranges through fsspec, an extra."""
 
 import hashlib
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -44,7 +45,37 @@ def find(pattern: str) -> list[str]:
 def open_remote(path: str) -> BinaryIO:
     """A file of a store, to be read from its beginning on or by seeking."""
     with _errors_as_user_errors(path):
-        return cast(BinaryIO, _file_system(path).open(path, "rb", block_size=_BLOCK))
+        return cast(BinaryIO, _OpenedFile(path, _file_system(path).open(path, "rb", block_size=_BLOCK)))
+
+
+class _OpenedFile(io.RawIOBase):
+    """A file of a store that may be lost or refused while it is read, too."""
+
+    def __init__(self, path: str, file: Any) -> None:
+        self._path, self._file = path, file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def readinto(self, buffer: Any) -> int:
+        with _errors_as_user_errors(self._path):
+            content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
 
 
 def read_range(path: str, start: int, num_bytes: int) -> bytes:

@@ -9,6 +9,7 @@ from ccl.data.arrays import square_picture
 from ccl.data.decoding import BadImageError, is_heif
 from ccl.data.in_memory import content_digest
 from ccl.data.sources import ArraySource, EncodedSource, ImageSource
+from ccl.errors import UserError
 
 
 class SquaredSource(ArraySource):
@@ -31,7 +32,7 @@ class SquaredSource(ArraySource):
         square = super().encoded(position)
         try:
             original = self._originals.encoded(position)
-        except BadImageError:  # deleted since it was read
+        except (BadImageError, UserError):  # deleted since it was read, or its shard or store is lost
             return square
         is_same = content_digest(original) == self._digests[position]
         # HEIC needs a package that may be missing where the folder is opened next.

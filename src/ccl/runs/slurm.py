@@ -46,6 +46,8 @@ class SlurmJob:
                 self._state, self._ended_at = found, None
             elif is_fresh:
                 self._exit_code = self._judge(found)
+            if not self._queue.is_answering and self._request.results.is_complete():
+                self._exit_code = 0
         return self._exit_code
 
     def terminate(self) -> None:

@@ -1,4 +1,4 @@
-"""Slurm's own commands: sbatch, squeue and scancel, and what they answer. No torch in here."""
+"""Slurm's own commands: sbatch, squeue, scancel and scontrol, and what they answer. No torch in here."""
 
 import os
 import re
@@ -102,6 +102,11 @@ class JobQueue:
         if time.monotonic() - self._asked_at >= SECONDS_BETWEEN_QUESTIONS:
             self._ask()
         return self._jobs.get(job_id), self._answered_at > since
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether squeue did, when it was last asked."""
+        return not self._trouble
 
     def jobs(self) -> dict[str, JobState]:
         """As of now; raises SlurmError where Slurm does not answer."""

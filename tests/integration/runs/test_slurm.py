@@ -313,6 +313,20 @@ def test_a_controller_that_does_not_answer_loses_no_job(
     assert [note for note in spy.notes if note != "closed"] == [expected]
 
 
+def test_a_run_that_completes_while_nobody_answers_is_complete(
+    tmp_path: Path, cluster: SlurmStandIn, quick_runs: Callable[[float], None]
+) -> None:
+    """By its folder: the controller may be gone for good."""
+    quick_runs(0.3)
+    made, folder = cells(1), tmp_path / "grid"
+
+    def fail(states: Mapping[str, CellState]) -> None:
+        if told(folder, "begin"):
+            cluster.mark("down", "Unable to contact slurm controller (connect failure)")
+
+    assert len(run_grid(made, folder, None, Spy(fail), SlurmLauncher(folder, [])).records) == 1
+
+
 def test_one_question_a_second_for_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     now, asked = [100.0], []
     monkeypatch.setattr(slurm_commands.time, "monotonic", lambda: now[0])
@@ -360,8 +374,11 @@ def test_options_that_are_not_the_user_s(cluster: SlurmStandIn, text: str, told_
 
 def test_a_machine_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="there is no sbatch on this machine"):
-        sbatch_options("--time=5")
+    for name in ("sbatch", "squeue", "scancel", "scontrol"):
+        with pytest.raises(UserError, match=f"there is no {name} on this machine"):
+            sbatch_options("--time=5")
+        (tmp_path / name).touch(mode=0o755)
+    assert sbatch_options("--time=5") == ["--time=5"]
 
 
 def test_words_of_a_full_queue() -> None:

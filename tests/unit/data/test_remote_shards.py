@@ -11,6 +11,7 @@ from made_shards import labelled_tars, png
 from s3_server import KEYS, S3Server, serving
 
 from ccl.data import BadImageError, load_dataset, remote_files
+from ccl.data.ingest import ingest
 from ccl.data.shards import open_shards, shard_paths
 from ccl.errors import UserError
 
@@ -57,6 +58,38 @@ def test_what_a_store_refuses_is_one_line(store: str, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "info", refuse)
     with pytest.raises(UserError, match=r"\(PermissionError: Access Denied\); are the credentials set"):
+        open_shards([f"{store}/part-000.tar"])
+
+
+def test_a_store_that_refuses_while_images_are_read_loses_none(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of thirty would be few enough to be left out as a bad image."""
+    source, files = open_shards(shard_paths(f"{store}/part-*.tar")).source, fsspec.filesystem("memory")
+    ask, asked = files.cat_file, 0
+
+    def refuse_one(*words: object, **options: object) -> object:
+        nonlocal asked
+        asked += 1
+        if asked == 17:
+            raise PermissionError("The token has expired")
+        return ask(*words, **options)
+
+    monkeypatch.setattr(type(files), "cat_file", staticmethod(refuse_one))
+    with pytest.raises(UserError, match=r"\(PermissionError: The token has expired\); are the credentials set"):
+        ingest(source)
+    assert len(ingest(source).source) == 30
+
+
+def test_a_store_that_is_lost_while_a_shard_is_indexed_is_one_line(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The errors of clients are of any kind."""
+
+    class LostFile:
+        def read(self, num_bytes: int) -> bytes:
+            raise RuntimeError("Connection\nreset")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "open", lambda *_, **__: LostFile())
+    with pytest.raises(UserError, match=r"^can't read '.*part-000.tar' \(RuntimeError: Connection reset\); are the"):
         open_shards([f"{store}/part-000.tar"])
 
 
