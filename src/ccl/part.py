@@ -45,6 +45,7 @@ class BatchContext:
     # (M of all ranks, ·) by kind: vectors kept beside the old images of all ranks
     stored: Mapping[str, Tensor] = field(default_factory=dict)
     old_of_all: Tensor | None = None  # (N of all ranks,) bool, where it is known
+    past_per_new: float = 0.0  # images of all earlier steps for each of this step's; 0: there were none, or who knows
     further: tuple[Embedded, ...] = ()  # M rows each: the student's embeddings of further views of the old images
 
     @property

@@ -120,10 +120,12 @@ STRATEGIES: dict[str, Strategy] = {
         None,
         ("predictive_distillation",),
         defaults={
-            "weights": {"contrast": 1.0, "predictive_distillation": 10.0},
-            "predictive_distillation": {"space": "features", "predictor": "restart"},
+            "weights": {"contrast": 1.0, "predictive_distillation": 2.0},
+            "predictive_distillation": {"space": "features", "predictor": "identity", "relative": True},
+            "encoder": {"statistics": "accumulated"},
         },
-        about="Balanced Rehearsal for people who may keep no image: its predictor alone, with ten times the weight",
+        about="for people who may keep no image: a predictor that begins as the identity finds the features from "
+        "before the step, and batch norms keep the statistics of all steps",
         source="this library, after PFR",
     ),
     "upper_bound": Strategy(

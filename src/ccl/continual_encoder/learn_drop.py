@@ -218,9 +218,11 @@ class _Drop:
                 momentum = by_part(self.parent.tensors)["optimizer"] if self.parent else {}
                 progress = Progress.restored({"step": self.step}, momentum)
             selection, clusters = build_selection(settings), _clusters(settings, len(images))
-            plan, observer = build_plan(settings), session.observer
+            plan, observer, num_past = build_plan(settings), session.observer, int(self.past["next_id"])
             if progress.step == self.step:  # drops of ccl 0.1 stand at the next step when they are learned
-                learn_step(learner, images, viewer, plan, progress, selection, clusters, observer, session.save)
+                learn_step(
+                    learner, images, viewer, plan, progress, selection, clusters, num_past, observer, session.save
+                )
         self.momentum = progress.state_dict() if settings.optimizer.carry_momentum else {}
 
     def _about(self, new: Gathered, learner: Learner) -> dict[str, Any]:

@@ -18,6 +18,8 @@ class PredictiveDistillation(Retention):
     space it is PFR (Gomez-Villa et al., CVPRW 2022), and None is the cosine. `images` says which images of a batch
     count. The temperature of InfoNCE is the run's where `distance_temperature` is None.
 
+    With `relative` the loss is multiplied by the images of earlier steps for each new one: a poor past weighs little.
+
     A predictor that restarts with random weights first pushes the encoder about until it has learned; one that begins
     each step as the identity asks for nothing but what the encoder has, from the first update on.
     """
@@ -37,6 +39,7 @@ class PredictiveDistillation(Retention):
         predictor: Literal["keep", "restart", "identity"] = "keep",
         teacher_statistics: Literal["running", "batch"] = "running",
         distance_temperature: float | None = None,
+        relative: bool = False,
     ) -> None:
         super().__init__()
         self.temperature = distance_temperature or temperature
@@ -45,6 +48,7 @@ class PredictiveDistillation(Retention):
         self.distance = own_distance(distance, objective_distance if space == "projection" else "cosine")
         self.weight = own_weight(self.distance, objective_distance, objective_weight)
         self.images = images
+        self.relative = relative
         self.restarts = predictor != "keep"
         # Differs: the authors' frozen copy is left in training mode and normalises with the new step's batches;
         # `teacher_statistics: batch` does that.
@@ -66,7 +70,10 @@ class PredictiveDistillation(Retention):
         predicted = [self.predictor(self._space(view))[chosen.rows] for view in context.student]  # (M, D) each
         past = [self._space(view) for view in chosen.past(self.teacher, context)]  # (M, D) each
         everyone = chosen.everywhere(*predicted, *past)
-        return past_distance(self.distance, everyone[: len(past)], everyone[len(past) :], self.temperature, self.weight)
+        predicted, past = everyone[: len(past)], everyone[len(past) :]  # (M of all ranks, D) each
+        loss = past_distance(self.distance, predicted, past, self.temperature, self.weight)
+        # Nobody knows how many images weights to start from have seen: they count as many as are new.
+        return loss * (context.past_per_new or 1.0) if self.relative else loss
 
     def _space(self, view: Embedded) -> Tensor:
         """The rows that are predicted and predicted from."""

@@ -47,6 +47,7 @@ def beginning(settings: Settings) -> str:
         section, _, key = name.partition(".")
         if key and section in own:
             own[section].pop(key, None)
+    own["encoder"].pop("statistics")  # estimated when the training of a step has ended
     return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
 
 

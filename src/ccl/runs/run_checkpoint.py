@@ -18,7 +18,7 @@ from ccl.runs.process_memory import give_back
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Progress, SavePoint
 from ccl.training.checkpoint import Checkpoint, CheckpointStore
-from ccl.training.learner import PARTS
+from ccl.training.learner import OF_THE_PAST
 from ccl.training.stop_signals import StopRequest
 
 # Saving may take one part in so many of the time; epochs shorter than that are not worth a checkpoint each.
@@ -109,10 +109,10 @@ class RunState:
         return Progress.restored(checkpoint.about["position"], parts["optimizer"])
 
     def adopt(self, checkpoint: Checkpoint) -> Progress:
-        """Begin where another run's first step ended; the parts that keep the past stay as they were made here."""
+        """Begin where another run's first step ended; what keeps the past stays as it was made here."""
         parts, learner = by_part(checkpoint.tensors), self._parts["learner"]
         own = learner.state_dict()
-        theirs = {name: value for name, value in parts["learner"].items() if not name.startswith(PARTS)}
+        theirs = {name: value for name, value in parts["learner"].items() if not name.startswith(OF_THE_PAST)}
         learner.load_state_dict({**own, **theirs})
         for name in self._parts.keys() - {"learner", "memory"}:
             self._parts[name].load_state_dict(parts[name])

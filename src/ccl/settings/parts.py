@@ -151,6 +151,7 @@ class PredictiveSettings(Section):
     predictor: Literal["keep", "restart", "identity"] = "keep"
     teacher_statistics: Literal["running", "batch"] = "running"  # authors' code: batch
     distance_temperature: Positive | None = None  # of info_nce; None: the run's; authors' code: 0.2
+    relative: bool = False  # times the images of earlier steps for each new one
 
 
 class PNRSettings(Section):

@@ -16,7 +16,7 @@ from ccl.training.precision import LossScaler
 from ccl.views import ViewBatch
 
 CONTRAST = "contrast"
-PARTS = "registered_parts."  # how the names of their tensors begin
+OF_THE_PAST = ("registered_parts.", "statistics.")  # how the names of tensors begin that are not of the present
 
 
 class Learner(nn.Module):
@@ -49,6 +49,7 @@ class Learner(nn.Module):
         self.scaler: LossScaler | None = None  # set where the encoder computes in float16
         self.step = 0
         self.num_new = 0  # images of D_t; the source's later positions are old ones
+        self.num_past = 0  # images of all earlier steps, whether they are remembered or not
 
     @property
     def has_past(self) -> bool:
@@ -87,15 +88,15 @@ class Learner(nn.Module):
         """All that an optimizer moves: of the encoder first, then of the parts that own some."""
         return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
 
-    def begin_step(self, step: int, ids: Tensor, num_new: int) -> None:
+    def begin_step(self, step: int, ids: Tensor, num_new: int, num_past: int = 0) -> None:
         """D_t has arrived: `ids` are its images, then those of the rehearsal memory."""
-        self.rejoin_step(step, num_new)
+        self.rejoin_step(step, num_new, num_past)
         for part in self._acting:
             part.begin_step(self.encoder, step, ids)
 
-    def rejoin_step(self, step: int, num_new: int) -> None:
+    def rejoin_step(self, step: int, num_new: int, num_past: int = 0) -> None:
         """Resume in the middle of a step with a state that was loaded: no part begins anew."""
-        self.step, self.num_new = step, num_new
+        self.step, self.num_new, self.num_past = step, num_new, num_past
         self.train()
 
     def wants_plain(self, num_images: int) -> Tensor | None:
@@ -163,6 +164,7 @@ class Learner(nn.Module):
             student_plain,
             stored,
             all_old,
+            self.num_past / max(self.num_new, 1),
             further,
         )
         losses = {CONTRAST: contrast.loss}

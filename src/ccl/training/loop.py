@@ -45,7 +45,8 @@ def learn_stream(
     at = progress or Progress()
     for step in range(at.step, len(stream)):
         groups = num_clusters[step] if selection is not None else None
-        learn_step(learner, stream[step], viewer, plan, at, selection, groups, observer or Observer(), save)
+        num_past = sum(map(len, stream[:step]))
+        learn_step(learner, stream[step], viewer, plan, at, selection, groups, num_past, observer or Observer(), save)
         after_step(step)
         at.step, at.epoch, at.batch, at.phase = step + 1, 0, 0, "train"
         save(at, "phase")
@@ -59,20 +60,21 @@ def learn_step(
     at: Progress,
     selection: Selection | None,
     num_clusters: int | None,
+    num_past: int,
     observer: Observer,
     save: Save = _save_nothing,
 ) -> None:
     """Learn D_t, reading D_t and the rehearsal memory S and nothing else, from where `at` stands.
 
-    The number of clusters is estimated where it is None.
+    The number of clusters is estimated where it is None; `num_past` images were in D_1 … D_{t−1}.
     """
     if at.phase == "train":
         images = chain([new, learner.memory.source_like(new)])  # D = D_t ∪ S
         optimizer = at.take(plan.make_optimizer(learner, at.optimizer), plan.carry_momentum)
         if at.is_new_step:
-            learner.begin_step(at.step, images.ids, num_new=len(new))  # θ_T ← θ_q
+            learner.begin_step(at.step, images.ids, len(new), num_past)  # θ_T ← θ_q
         else:
-            learner.rejoin_step(at.step, num_new=len(new))
+            learner.rejoin_step(at.step, len(new), num_past)
         observer.step_begins(at.step, len(new), len(images) - len(new), at.is_new_step)
         for epoch in range(at.epoch, plan.epochs):
             _learn_epoch(learner, images, viewer, plan, optimizer, at, observer, save)

@@ -17,10 +17,10 @@ from PIL import Image
 
 from ccl import ContinualEncoder
 from ccl.continual_encoder import promotion
-from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder
+from ccl.continual_encoder.encoder_folder import STATE, STEPS, EncoderFolder
 from ccl.data import Dataset
 from ccl.errors import UserError
-from ccl.run_files import read_status
+from ccl.run_files import read_rows, read_status
 from ccl.runs.folder_lock import locked
 from ccl.runs.run_checkpoint import RunState
 from ccl.training.checkpoint import DiskFullError
@@ -89,6 +89,20 @@ def test_vectors_beside_remembered_images_are_kept_with_them(made: Made) -> None
     assert len(memory) == 12
     assert memory.vectors["features"].shape == (12, encoder.frozen().encoder.num_features)
     assert memory.vectors["features"].isfinite().all()
+
+
+def test_without_any_image_kept_later_drops_know_how_much_came_before(made: Made) -> None:
+    encoder = made(strategy="feature_prediction")
+    state = EncoderFolder(encoder.folder)
+    assert len(state.memory_of(2)) == 0
+    counted = []
+    for version in (1, 2):
+        tensors = state.load(version).tensors
+        counted.append(next(float(tensors[name][0]) for name in tensors if name.endswith("statistics.norm0")))
+    sizes = [step["num_images"] for step in encoder.status()["steps"]]
+    assert counted[1] / counted[0] == pytest.approx(sum(sizes) / sizes[0])  # by the statistics of all drops
+    learning = [row for row in read_rows(encoder.folder / STEPS / "00000002") if row["kind"] == "epoch"]
+    assert learning[-1]["losses"]["predictive_distillation"] > 0
 
 
 def test_images_learned_before_are_recognised_by_content(tmp_path: Path, deliver: Deliver) -> None:

@@ -68,6 +68,7 @@ def test_strategies_that_learn_from_the_first_step_itself_have_their_own() -> No
         (["strategy=simple_rehearsal", "memory.per_cluster=1"], True),
         (["strategy=shared_rehearsal", "share.old=0.1", "weights.contrast=0.5"], True),
         (["data.workers=1", "checkpoint.minutes=1"], True),
+        (["encoder.statistics=accumulated"], True),
         (["seed=1"], False),
         (["objective=simclr"], False),
         (["epochs=3"], False),

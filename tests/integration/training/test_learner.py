@@ -1,6 +1,7 @@
 """The learner between loop and parts: one forward, weights, schedule, what is kept."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -221,6 +222,23 @@ class Diary(Retention):
 
     def end_step(self, encoder: Encoder) -> None:
         self.entries.append("end_step")
+
+
+def test_parts_know_how_many_images_came_before_for_each_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, float]] = []
+    true_losses = Learner.losses
+
+    def watched(self: Learner, *arguments: Any, **options: Any) -> Any:
+        losses, context = true_losses(self, *arguments, **options)
+        seen.append((context.moment[0], context.past_per_new))
+        return losses, context
+
+    monkeypatch.setattr(Learner, "losses", watched)
+    settings = tiny_settings("strategy=simple_rehearsal", "dataset=symbols,textures,greek", "epochs=1")
+    sizes = [len(arrival) for arrival in build_stream(settings).arrivals]
+    learn(settings)
+    before = [0, sizes[0], sizes[0] + sizes[1]]
+    assert dict(seen) == {step: before[step] / size for step, size in enumerate(sizes)}
 
 
 def test_parts_act_when_the_loop_calls_them() -> None:

@@ -197,6 +197,18 @@ def test_a_restarted_predictor_depends_on_seed_and_step_only() -> None:
     assert weights("restart", 0, [2]).abs().max() < 1.0
 
 
+@pytest.mark.parametrize(("past_per_new", "factor"), [(0.0, 1.0), (0.25, 0.25), (5.0, 5.0)])
+def test_a_relative_loss_weighs_by_the_images_of_the_past_for_each_new_one(past_per_new: float, factor: float) -> None:
+    student, past = encoders()
+    seen = seen_by(student, [False] * 4, past_per_new=past_per_new)
+    losses = []
+    for relative in (False, True):
+        part = PredictiveDistillation(past, temperature=0.2, hidden=6, predictor="restart", relative=relative)
+        part.begin_step(past, 1, torch.arange(0))
+        losses.append(value(part.loss(seen)))
+    assert losses[1] == pytest.approx(factor * losses[0])
+
+
 def test_a_predictor_can_begin_each_step_as_the_identity_and_learns_from_there() -> None:
     student, _ = encoders()
     part = PredictiveDistillation(student, temperature=0.2, hidden=6, seed=0, predictor="identity")
