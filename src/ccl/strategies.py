@@ -120,7 +120,7 @@ STRATEGIES: dict[str, Strategy] = {
         None,
         ("predictive_distillation",),
         defaults={
-            "weights": {"contrast": 1.0, "predictive_distillation": 2.0},
+            "weights": {"contrast": 1.0, "predictive_distillation": 1.5},
             "predictive_distillation": {"space": "features", "predictor": "identity", "relative": True},
             "encoder": {"statistics": "accumulated"},
         },
