@@ -3,7 +3,8 @@
 import pytest
 
 from ccl.catalogue import OBJECTIVES
-from ccl.strategies import STRATEGIES, refusal
+from ccl.compatibility import refusal
+from ccl.strategies import STRATEGIES
 
 _STRATEGIES = ("simple_rehearsal", "ccl", "upper_bound")
 _OBJECTIVES = ("moco_v2", "simclr", "insdisc")

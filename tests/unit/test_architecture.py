@@ -15,6 +15,7 @@ LAYERS = [
     ["errors", "byte_sizes", "atomic_files", "part_row"],
     ["seeding", "catalogue", "ranks"],
     ["strategies"],
+    ["compatibility"],
     ["settings"],
     ["loading"],
     ["run_files"],

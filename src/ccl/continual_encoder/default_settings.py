@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ccl.catalogue import OBJECTIVES, RETENTION, WEIGHT_RULES, title_of
+from ccl.compatibility import refusal
 from ccl.continual_encoder.drop_effort import DropSize, choose_effort
 from ccl.errors import UserError
 from ccl.loading import validated
 from ccl.settings import Settings, differences, merged, own_defaults
-from ccl.strategies import STRATEGIES, refusal
+from ccl.strategies import STRATEGIES
 
 FEWEST_IMAGES = 16  # of a drop: fewer have no contrast to learn from
 _FROZEN_SHARE = 0.45  # of the stages of a network that starts from weights; chosen by experiment (docs/adapting.md)

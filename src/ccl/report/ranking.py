@@ -3,13 +3,14 @@
 import math
 from collections.abc import Sequence
 
+from ccl.compatibility import asks_clusters
 from ccl.report import measures
 from ccl.report.comparisons import partners
 from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, Measure, has_seeds
 from ccl.report.tables import Cell, Table, interval
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES, asks_clusters
+from ccl.strategies import STRATEGIES
 
 _STORED = {"images": "Images (kB)", "vectors": "Vectors (kB)", "networks": "Networks (kB)"}
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccl.catalogue import title_of
+from ccl.compatibility import matters
 from ccl.errors import UserError
 from ccl.report.run_folder import RunRecord
 from ccl.report.statistics import Estimate, estimate
 from ccl.settings import Settings, own_defaults
-from ccl.strategies import matters, strategy_title
+from ccl.strategies import strategy_title
 
 Measure = Callable[[RunRecord], float]  # nan where it doesn't exist
 

@@ -8,11 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from ccl.catalogue import title_of
+from ccl.compatibility import matters
 from ccl.report import measures
 from ccl.report.drawing import SMALL, SPAN, Size, arm_styles, drawing, span_at_least
 from ccl.report.run_groups import Arm, flat, records_of, varied_settings
 from ccl.report.statistics import Estimate
-from ccl.strategies import matters, strategy_title
+from ccl.strategies import strategy_title
 
 _FEWEST = 3  # values that make an axis
 _TITLES = {"steps": "number of steps T", "memory.clusters": "number of clusters K"}

@@ -8,10 +8,11 @@ from itertools import product
 from operator import attrgetter
 
 from ccl.catalogue import title_of
+from ccl.compatibility import matters
 from ccl.errors import UserError, did_you_mean
 from ccl.loading import load_settings, setting_names
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES, matters, strategy_title
+from ccl.strategies import STRATEGIES, strategy_title
 
 # The settings that have an axis, and so an option, of their own.
 _AXES = {"strategy": "--strategies", "objective": "--objectives", "steps": "--steps", "seed": "--seeds"}

@@ -6,10 +6,11 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from ccl.catalogue import COMPOSITIONS, OBJECTIVES, OLD_IMAGES
+from ccl.compatibility import backbone_refusal, has_teacher, refusal
 from ccl.errors import RefusedError, did_you_mean
 from ccl.settings.parts import PartSettings
 from ccl.settings.section import Count, Positive, Section, merged
-from ccl.strategies import STRATEGIES, Strategy, backbone_refusal, has_teacher, refusal
+from ccl.strategies import STRATEGIES, Strategy
 
 
 class ProbeSettings(Section):

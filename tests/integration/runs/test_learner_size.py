@@ -8,12 +8,13 @@ from breaking import quiet
 from tiny import tiny_settings
 
 from ccl.catalogue import OBJECTIVES
+from ccl.compatibility import refusal
 from ccl.errors import UserError
 from ccl.runs import learner_size, run
 from ccl.runs.build import build_learner, build_plan
 from ccl.runs.grid_cells import Cell
 from ccl.runs.learner_size import learner_bytes, refuse_large_cells, refuse_too_large
-from ccl.strategies import STRATEGIES, refusal
+from ccl.strategies import STRATEGIES
 
 CPU, GIGABYTES = torch.device("cpu"), 16 * 10**9
 

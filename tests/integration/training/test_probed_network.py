@@ -5,12 +5,13 @@ from pathlib import Path
 from breaking import assert_same, quiet, run_broken
 from tiny import tiny_settings
 
+from ccl.compatibility import matters
 from ccl.report import RunRecord
 from ccl.report.provenance import stamp
 from ccl.runs import run
 from ccl.runs.build import build_device, build_learner
 from ccl.runs.first_step import can_share
-from ccl.strategies import STRATEGIES, matters
+from ccl.strategies import STRATEGIES
 
 OF_TEACHER = ("strategy=ccl", "probe.network=teacher")
 
