@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from ccl.data.decoding import BadImageError
 from ccl.data.sources import ImageSource
 from ccl.views.crops import NUM_BOX_DRAWS, plain_boxes
 from ccl.views.random_draws import ViewKey, drawn_boxes
@@ -24,6 +25,10 @@ from ccl.views.recipes import Recipe
 # uint8 (N, 3, S, S) for each view, or as many as were chosen for it, and (M, 3, S, S) of the plain images
 Crops = tuple[list[Tensor], Tensor]
 _DIVISORS = (8, 4, 2)  # what JPEG decoders offer
+
+
+class LostImageError(OSError):
+    """An image that was sound when the data was loaded can't be read any more."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,11 @@ class Workers:
             if self._loader is None:
                 self._loader = self._started()
             yield from self._loader
+        except BadImageError as error:
+            self._loader = None
+            # That of a process comes with its traceback, whose last line is "module.BadImageError: PATH: reason".
+            what = str(error).strip().splitlines()[-1].rpartition(f"{BadImageError.__name__}: ")[2]
+            raise LostImageError(f"{what}; put it back as it was, and the same command resumes") from error
         finally:
             self._is_busy, self._tasks.tasks = False, ()
 

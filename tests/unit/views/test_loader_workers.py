@@ -16,7 +16,7 @@ from torch import Tensor
 from ccl.data.decoding import Reduction, decode, in_full
 from ccl.data.sources import EncodedSource, FileSource, ImageSource
 from ccl.views import RECIPES, Recipe, ViewBatch, Viewer
-from ccl.views.loader_workers import Cutting
+from ccl.views.loader_workers import Cutting, LostImageError
 from ccl.views.random_draws import ViewKey, drawn_boxes
 
 LARGE = RECIPES["moco_imagenet"]
@@ -211,4 +211,24 @@ def test_an_epoch_left_early_and_two_at_once_disturb_nobody(folder: FileSource, 
             break
     del both, left
     for one, other in zip(viewer.batches(folder, batches, moment=(2,), num_views=1), fresh[2], strict=True):
+        assert torch.equal(one.views[0], other.views[0])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("how", ["deleted", "emptied"])
+def test_a_picture_that_is_lost_on_the_way_is_one_line_and_the_next_epoch_works(
+    folder: FileSource, tmp_path: Path, num_workers: int, how: str
+) -> None:
+    viewer, batches = Viewer(_bare(32), 0, num_workers=num_workers), list(torch.arange(len(folder)).split(4))
+    before = list(viewer.batches(folder, batches, num_views=1))
+    path = tmp_path / sorted(ODD)[5]
+    content = path.read_bytes()
+    path.unlink() if how == "deleted" else path.write_bytes(b"")
+    with pytest.raises(LostImageError) as caught:
+        list(viewer.batches(folder, batches, num_views=1))
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{path}: ")
+    assert line.endswith("; put it back as it was, and the same command resumes")
+    path.write_bytes(content)
+    for one, other in zip(viewer.batches(folder, batches, num_views=1), before, strict=True):
         assert torch.equal(one.views[0], other.views[0])
