@@ -6,7 +6,7 @@ JOBS   ?= 2
 # The kernels of a CPU without AVX-512: other code than on one with it, and so other bits.
 AS_WITH_AVX2 := ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2
 
-.PHONY: demo test test-unit test-integration test-reliability test-slow bench results docs lint clean setup
+.PHONY: demo test test-unit test-integration test-reliability test-slow test-slurm bench results docs lint clean setup
 
 setup: $(VENV)/.ready
 
@@ -35,6 +35,13 @@ test-unit test-integration test-reliability: test-%: setup
 
 test-slow: setup
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -m slow
+
+# A real Slurm of its own; its packages are installed where that may be done, elsewhere the tests are skipped.
+SLURM_PACKAGES := slurmctld slurmd slurm-client munge
+test-slurm: setup
+	-@command -v slurmctld >/dev/null || test -x /usr/sbin/slurmctld || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	  && apt-get update --quiet --quiet && apt-get install --yes --quiet --quiet --no-install-recommends $(SLURM_PACKAGES); }
+	$(BIN)/pytest -m slow -rs tests/reliability/test_slurm.py tests/reliability/test_encode_on_slurm.py
 
 docs: $(VENV)/.docs-ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
