@@ -22,7 +22,7 @@ Classes = int | str | Path | Sequence[str]  # the first so many, a file of names
 class BadImage:
     """A file that is left out of a dataset because it is not a usable image."""
 
-    path: Path
+    path: str  # or the address of a record in a store
     reason: str  # one line
 
     def __str__(self) -> str:
@@ -165,7 +165,8 @@ def taken_fingerprint(
     for source, labels in ((dataset.train, dataset.train_labels), (dataset.test, dataset.test_labels)):
         parts.append(b"" if labels is None else labels.numpy().tobytes())
         parts.extend([] if source is None else source.content_parts())
-    parts.extend(f"without {bad.path.parent.name}/{bad.path.name}".encode(errors="surrogateescape") for bad in skipped)
+    left_out = (Path(bad.path) for bad in skipped)
+    parts.extend(f"without {path.parent.name}/{path.name}".encode(errors="surrogateescape") for path in left_out)
     if classes is None:
         return _digest(parts)
     if isinstance(classes, int):

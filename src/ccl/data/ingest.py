@@ -35,6 +35,7 @@ from ccl.data.decoding import BadImageError, MissingDecoderError, in_full, is_he
 from ccl.data.found_images import find_images
 from ccl.data.gathered_images import Gathered, IsKnown, SourceNames
 from ccl.data.in_memory import ImageCollector, content_digest, each
+from ccl.data.remote_files import is_remote
 from ccl.data.sources import ArraySource, ImageSource
 from ccl.errors import UserError
 
@@ -123,7 +124,7 @@ def squared(source: ImageSource, side: int, progress: Progress | None = None) ->
         return source
     found = ingest(source, side=side, progress=progress)
     for bad in found.skipped:
-        raise BadImageError(bad.reason, bad.path)
+        raise BadImageError(bad.reason, Path(bad.path))
     return found.source.with_ids(source.ids)
 
 
@@ -162,7 +163,7 @@ def ingest(
     else:  # arrays: all of them are sound
         looks = [_OpenedImage(digest=(digests or {}).get(at, b""), shorter_side=min(size)) for at in range(len(source))]
         squares = None if side is None or size == (side, side) else square_arrays(source, side)
-    bad = [BadImage(Path(names[at]), look.reason) for at, look in enumerate(looks) if look.reason]
+    bad = [BadImage(_tidy(names[at]), look.reason) for at, look in enumerate(looks) if look.reason]
     if len(bad) > max_bad / 100 * len(source):
         raise TooManyBadError(bad, len(source), max_bad)
     kept = [at for at, look in enumerate(looks) if not look.reason and not look.is_known]
@@ -251,3 +252,8 @@ def _open(
     pixels = None if side is None else square_picture(picture, side)
     # Whether HEIC can be read depends on what is installed, not on the file: nothing remembers it.
     return _OpenedImage("", shorter_side, not is_heif(content), False, digest, pixels)
+
+
+def _tidy(name: str) -> str:
+    """ "./a.png" as "a.png"; the address of a record in a store as it is."""
+    return name if is_remote(name) else str(Path(name))

@@ -79,7 +79,7 @@ def _unlabelled(whole: ShardedImages, is_labelled: NDArray[np.bool_]) -> tuple[B
             f"{len(missing)} of {len(whole.source)} records have no label, the first is "
             f"{whole.source.name(missing[0])}; label all of them, or none"
         )
-    return tuple(BadImage(Path(whole.source.name(at)), "it has no label, and others have one") for at in missing)
+    return tuple(BadImage(whole.source.name(at), "it has no label, and others have one") for at in missing)
 
 
 def _sorted_classes(whole: ShardedImages) -> tuple[NDArray[np.int32], tuple[str, ...]]:

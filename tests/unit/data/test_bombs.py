@@ -25,7 +25,7 @@ load_dataset("folder:warm", sys.argv[1])
 before = peak()
 dataset = load_dataset("folder:bombs", sys.argv[1])
 first = {path.name: dataset.train.picture(n).getpixel((0, 0)) for n, path in enumerate(map(Path, dataset.train.names))}
-bad = {bad.path.name: bad.reason for bad in dataset.skipped}
+bad = {Path(bad.path).name: bad.reason for bad in dataset.skipped}
 print(json.dumps({"rise": peak() - before, "bad": bad, "first": first}))
 """
 

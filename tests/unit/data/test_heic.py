@@ -47,7 +47,7 @@ def test_without_the_package_they_are_left_out_with_advice_until_it_is_there(
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     with pytest.raises(TooManyBadError, match=r"2 of 5 images.*HEIC.*pip install '.\[heic\]'") as refused:
         gather([photos], tmp_path)
-    assert [bad.path.name for bad in refused.value.bad] == ["IMG_1.HEIC", "IMG_2.jpg"]
+    assert [Path(bad.path).name for bad in refused.value.bad] == ["IMG_1.HEIC", "IMG_2.jpg"]
     assert len(gather([photos], tmp_path, max_bad=40).source) == 3
     register = lambda: Image.register_open("HEIF", FakeHeif, lambda start: start[4:8] == b"ftyp")  # noqa: E731
     monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=register))

@@ -216,7 +216,7 @@ def test_bad_records_are_listed_like_bad_images(tmp_path: Path) -> None:
     files["31.png"] = b""
     path = write_tar(tmp_path / "x.tar", files)
     dataset = load_dataset("shards:x.tar", tmp_path)
-    assert [bad.path.name for bad in dataset.skipped] == ["x.tar::07", "x.tar::31"]
+    assert [Path(bad.path).name for bad in dataset.skipped] == ["x.tar::07", "x.tar::31"]
     assert dataset.skipped[1].reason == "the file is empty"
     assert contents(dataset.train) == [files[name] for name in files if name not in ("07.png", "31.png")]
     assert dataset.train.ids.tolist() == list(range(38))
@@ -231,7 +231,7 @@ def test_records_without_a_label_among_others_are_left_out(tmp_path: Path) -> No
     files = [(f"{n:02d}.{end}", png(n) if end == "png" else b"1") for n in range(40) for end in ("png", "cls")]
     write_tar(tmp_path / "x.tar", [file for file in files if file[0] != "05.cls"])
     dataset = load_dataset("shards:x.tar", tmp_path)
-    assert [str(bad.path.name) for bad in dataset.skipped] == ["x.tar::05"]
+    assert [Path(bad.path).name for bad in dataset.skipped] == ["x.tar::05"]
     write_tar(tmp_path / "y.tar", [file for file in files if file[0] > "03"])
     some = [file for file in files if not file[0].startswith("0") or file[0].endswith("png")]
     write_tar(tmp_path / "z.tar", some)
