@@ -59,9 +59,10 @@ def learner_bytes(settings: Settings) -> float:
     Images, activations and what grows with the stream come on top.
     """
     meta = torch.device("meta")
+    stored = settings.model_copy(update={"precision": "float32"})  # as weights are, whatever is computed with
     try:
         with meta:
-            learner = build_learner(settings, meta)
+            learner = build_learner(stored, meta)
     except UserError:
         raise
     except Exception:

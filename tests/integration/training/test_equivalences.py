@@ -40,7 +40,7 @@ def test_simple_rehearsal_without_room_is_finetuning(objective: str) -> None:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_with_one_step_all_strategies_agree(objective: str) -> None:
-    one_step = ("dataset=symbols", "steps=1", f"objective={objective}")
+    one_step = ("dataset=symbols", "steps=1", f"objective={objective}", "encoder.statistics=running")
     names = [strategy for strategy, other in FAST_PAIRS if other == objective]
     encoders = [learn(tiny_settings(*one_step, f"strategy={name}"))[0].encoder.state_dict() for name in names]
     assert len(encoders) > 1
@@ -57,7 +57,7 @@ def test_with_one_step_all_strategies_agree(objective: str) -> None:
     ],
 )
 def test_a_strategy_without_memory_and_its_term_is_finetuning(strategy: str, part: str) -> None:
-    bare, bare_watch = learn(tiny_settings(f"strategy={strategy}", f"weights.{part}=0"))
+    bare, bare_watch = learn(tiny_settings(f"strategy={strategy}", f"weights.{part}=0", "encoder.statistics=running"))
     finetuned, finetuned_watch = learn(tiny_settings("strategy=finetuning"))
     assert same(bare.state_dict(), finetuned.state_dict())
     assert bare_watch.losses == finetuned_watch.losses
