@@ -10,7 +10,7 @@ import typer
 from ccl.cli.options import MAX_BAD, SET
 
 if TYPE_CHECKING:
-    from ccl.continual_encoder.learn_drop import Outcome
+    from ccl.continual_encoder.drop_outcome import Outcome
     from ccl.runs.display import PlainDisplay, RichDisplay
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ccl.continual_encoder.contact_sheet import Answer
 from ccl.continual_encoder.current_version import pin_version, roll_back
+from ccl.continual_encoder.drop_outcome import KEEP_VERSIONS, Options, Outcome
 from ccl.continual_encoder.drop_stream import drops
 from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.continual_encoder.encoder_uses import (
@@ -22,7 +23,7 @@ from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.folder_status import folder_status, in_brief
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
 from ccl.continual_encoder.image_arguments import Images, name_of
-from ccl.continual_encoder.learn_drop import KEEP_VERSIONS, Options, Outcome, learn
+from ccl.continual_encoder.learn_drop import learn
 from ccl.continual_encoder.new_folder import make_folder
 from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
 from ccl.continual_encoder.page import write_state_page

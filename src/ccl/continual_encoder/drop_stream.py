@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES
+from ccl.continual_encoder.drop_outcome import Gather
 from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.continual_encoder.image_arguments import Images, gathering
-from ccl.continual_encoder.learn_drop import Gather
 from ccl.data import chunked, gather_arrays
 
 

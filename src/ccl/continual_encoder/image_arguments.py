@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ccl.continual_encoder.learn_drop import Gather
+from ccl.continual_encoder.drop_outcome import Gather
 from ccl.data import Gathered, gather, gather_arrays
 from ccl.data.ingest import MAX_BAD
 from ccl.errors import UserError, counted

@@ -5,27 +5,25 @@ The same call again resumes where it was interrupted, to the same bits; the imag
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.default_settings import FEWEST_IMAGES, changed, refuse_mistakes
+from ccl.continual_encoder.drop_outcome import Gather, Options, Outcome
 from ccl.continual_encoder.drop_settings import ASKED, asked_until, chosen_settings
 from ccl.continual_encoder.encoder_folder import PROBE, STATE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen_encoder import student_of
-from ccl.continual_encoder.gains import gains_line
 from ccl.continual_encoder.pending_drop import UNPACKED, PendingDrop, fingerprint, forget_stale, is_begun, mark_refused
 from ccl.continual_encoder.planning import plan
 from ccl.continual_encoder.promotion import CONFUSION, check_labelled, judged, load_labelled, lost_too_much
 from ccl.continual_encoder.restoring import load_learner
 from ccl.continual_encoder.tables import kept_sentence
 from ccl.data import ArraySource, BadImage, Gathered, ImageSource, SquaredSource, squared, write_bad_images
-from ccl.data.ingest import MAX_BAD
 from ccl.errors import UserError
 from ccl.run_files import METRICS, read_rows
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
@@ -41,40 +39,6 @@ from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
 
 BAD_IMAGES = "bad_images.csv"
-KEEP_VERSIONS = 5
-
-# From the folder in which archives may be unpacked, who shows progress, the side to bring images to (None: as they are)
-# and which digests are known, to the images.
-Gather = Callable[[Path, Callable[[int, int], None], int | None, Callable[[bytes], bool]], Gathered]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a drop is taken in."""
-
-    name: str = "images"  # what people call it
-    asked: Mapping[str, Any] | None = None  # settings
-    probe: Path | None = None  # a labelled folder to measure accuracy on
-    max_drop: float | None = None  # points that may be lost; None: any
-    restart: bool = False  # forget an unfinished drop
-    keep_versions: int = KEEP_VERSIONS
-    max_bad: float = MAX_BAD  # percent of the labelled folder's files that may be unusable
-    dry_run: bool = False  # only say what it would take
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a drop."""
-
-    kind: Literal["learned", "known", "refused", "planned"]
-    version: int  # the current one; 0 for none
-    message: str  # in a line, or some for "planned"
-    step: Mapping[str, Any]  # what the state remembers of the drop, as JSON values; empty for "known" and "planned"
-
-    @property
-    def gains(self) -> str:
-        """In a line, what was gained on the new images and lost of the old; empty where nothing was learned."""
-        return gains_line(self.step)
 
 
 def learn(state: EncoderFolder, gather: Gather, display: Observer, options: Options) -> Outcome:
