@@ -88,7 +88,8 @@ def _record(path: Path, values: Mapping[str, Any]) -> RunRecord:
         if row["kind"] == "probe":
             result = ProbeResult(row["per_step"], row["all_class"], row["all_class_total"], row["protocol"])
             accuracy.record(row["after"] - 1 if row["after"] else None, result)
-    return RunRecord(path, validated(values["settings"]), protocol, dict(values["status"]), rows, accuracy)
+    settings = validated(values["settings"], are_whole=True)
+    return RunRecord(path, settings, protocol, dict(values["status"]), rows, accuracy)
 
 
 def _beyond(first: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

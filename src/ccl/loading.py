@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from ccl.errors import RefusedError, UserError, did_you_mean
-from ccl.settings import Settings, merged, own_defaults
+from ccl.settings import WHOLE, Settings, merged, own_defaults
 
 
 class _Loader(yaml.SafeLoader):
@@ -38,6 +38,11 @@ def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Setti
     return validated(merged(_with_objective(values, asked), asked))
 
 
+def read_settings(path: Path) -> Settings:
+    """The settings that a run or an encoder wrote into its folder, by `dump_settings`."""
+    return validated(_yaml_of(path), are_whole=True)
+
+
 def _with_objective(values: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """A preset's values below what an objective wants that is asked for in the place of the preset's own."""
     objective = asked.get("objective", values.get("objective"))
@@ -52,10 +57,14 @@ def parsed(assignments: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def validated(values: Mapping[str, Any]) -> Settings:
-    """Settings from plain values; raises UserError with one line per mistake."""
+def validated(values: Mapping[str, Any], *, are_whole: bool = False) -> Settings:
+    """Settings from plain values; raises UserError with one line per mistake.
+
+    Values that were written whole lack only settings that were not known then: these have the plain default, under
+    which nothing changes, and not the one of the strategy.
+    """
     try:
-        return Settings.model_validate(values)
+        return Settings.model_validate(values, context={WHOLE: are_whole})
     except ValidationError as error:
         causes = [entry.get("ctx", {}).get("error") for entry in error.errors()]
         is_refused = any(isinstance(cause, RefusedError) for cause in causes)
@@ -63,7 +72,7 @@ def validated(values: Mapping[str, Any]) -> Settings:
 
 
 def dump_settings(settings: Settings) -> str:
-    """The resolved settings as YAML that `load_settings` reads back."""
+    """The resolved settings as YAML that `read_settings` and `load_settings` read back."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
@@ -74,23 +83,25 @@ def _presets() -> Any:
 def _read(preset_or_file: str) -> dict[str, Any]:
     path = Path(preset_or_file)
     if preset_or_file in preset_names():
-        text = (_presets() / f"{preset_or_file}.yaml").read_text(encoding="utf-8")
-    elif path.is_file():
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"can't read {path}: {error}") from None
-    else:
+        path = _presets() / f"{preset_or_file}.yaml"
+    elif not path.is_file():
         raise UserError(
             f"{preset_or_file!r} is neither a preset nor a file{did_you_mean(preset_or_file, preset_names())}"
         )
-    values = _yaml(text, preset_or_file)
+    values = _yaml_of(path)
     base = values.pop("extends", None)
     if base is None:
         return values
     if base not in preset_names():
         raise UserError(f"{preset_or_file}: extends names no preset: {base!r}{did_you_mean(str(base), preset_names())}")
     return merged(_read(base), values)
+
+
+def _yaml_of(path: Path) -> dict[str, Any]:
+    try:
+        return _yaml(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"can't read {path}: {error}") from None
 
 
 def _yaml(text: str, where: str) -> dict[str, Any]:

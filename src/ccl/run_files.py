@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ccl.errors import UserError
-from ccl.loading import load_settings
+from ccl.loading import read_settings
 from ccl.settings import Settings, differences
 
 SETTINGS = "settings.yaml"
@@ -53,7 +53,7 @@ def is_finished(settings: Settings, folder: Path) -> bool:
     """Whether this very run is complete; refuses a folder whose run had other settings, with the differences."""
     if not (folder / SETTINGS).is_file():
         return False
-    changed = differences(load_settings(str(folder / SETTINGS)), settings)
+    changed = differences(read_settings(folder / SETTINGS), settings)
     if changed:
         raise UserError(f"--out {folder} holds a run with other settings ({'; '.join(changed)}); name another folder")
     return read_status(folder).get("state") == "complete"

@@ -21,7 +21,7 @@ from typing import Any
 
 from ccl.atomic_files import write_file
 from ccl.errors import UserError
-from ccl.loading import dump_settings, load_settings
+from ccl.loading import dump_settings, read_settings
 from ccl.memory import RehearsalMemory
 from ccl.run_files import SETTINGS
 from ccl.runs.folder_lock import Kind
@@ -108,7 +108,7 @@ class EncoderFolder:
     def settings(self) -> Settings | None:
         """None before the first drop."""
         path = self.path / SETTINGS
-        return load_settings(str(path)) if path.is_file() else None
+        return read_settings(path) if path.is_file() else None
 
     def write_settings(self, settings: Settings) -> None:
         write_file(self.path / SETTINGS, dump_settings(settings))

@@ -12,7 +12,7 @@ from typing import Any
 from ccl.atomic_files import write_file
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
-from ccl.loading import dump_settings, load_settings
+from ccl.loading import dump_settings, read_settings
 from ccl.report.trackers import Tracker
 from ccl.run_files import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS, read_rows
 from ccl.settings import Settings
@@ -208,7 +208,7 @@ def read_run(folder: str | Path) -> RunRecord:
         accuracy = folder / ACCURACY
         return RunRecord(
             folder=folder,
-            settings=load_settings(str(folder / SETTINGS)),
+            settings=read_settings(folder / SETTINGS),
             protocol=json.loads((folder / PROTOCOL).read_text(encoding="utf-8")),
             status=json.loads((folder / STATUS).read_text(encoding="utf-8")),
             rows=read_rows(folder),

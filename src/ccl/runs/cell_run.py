@@ -10,7 +10,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from ccl.errors import UserError
-from ccl.loading import dump_settings, load_settings
+from ccl.loading import dump_settings, read_settings
 from ccl.report import RunRecord, read_run
 from ccl.report.measures import all_classes
 from ccl.run_files import CHECKPOINTS, METRICS, PROTOCOL, SETTINGS, is_finished, read_status
@@ -150,7 +150,7 @@ class CellRun:
     def _threads_before(self) -> int | None:
         """A resumed run keeps its number of threads, as its last bits depend on it."""
         path = self.folder / SETTINGS
-        return load_settings(str(path)).threads if path.is_file() else None
+        return read_settings(path).threads if path.is_file() else None
 
     def _judge(self, exit_code: int) -> None:
         """What the end of its process means; a complete run stays one, whatever happened to its page afterwards."""

@@ -8,7 +8,7 @@ from typing import Protocol
 from ccl.data import load_dataset
 from ccl.data.cifar import LAYOUTS
 from ccl.errors import UserError
-from ccl.loading import load_settings
+from ccl.loading import read_settings
 from ccl.report import RunRecord
 from ccl.run_files import SETTINGS, is_finished
 from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure, cell_request
@@ -89,7 +89,7 @@ def _unfinished(cells: Sequence[Cell], folder: Path) -> list[Cell]:
 
 def _refuse_other_epochs(cell: Cell, folder: Path) -> None:
     """A run under way may be given other epochs; a complete one would stand in the tables with the wrong ones."""
-    then, now = load_settings(str(folder / SETTINGS)).epochs, cell.settings.epochs
+    then, now = read_settings(folder / SETTINGS).epochs, cell.settings.epochs
     if then != now:
         raise UserError(
             f"--out {folder} is complete with other settings (epochs: {then} -> {now}); name another folder"

@@ -6,12 +6,13 @@ Settings stop at the edge: builders read them and pass plain keyword arguments; 
 from ccl.settings.inputs import PRETRAINED, EncoderSettings
 from ccl.settings.resuming import FILLED_IN, MAY_CHANGE, differences
 from ccl.settings.section import Section, merged
-from ccl.settings.settings import Settings, own_defaults
+from ccl.settings.settings import WHOLE, Settings, own_defaults
 
 __all__ = [
     "FILLED_IN",
     "MAY_CHANGE",
     "PRETRAINED",
+    "WHOLE",
     "EncoderSettings",
     "Section",
     "Settings",

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import ValidationInfo, model_validator
 
 from ccl.catalogue import COMPOSITIONS, OBJECTIVES, OLD_IMAGES
 from ccl.compatibility import backbone_refusal, has_teacher, refusal
@@ -45,6 +45,9 @@ class CheckpointSettings(Section):
     keep: Count = 2  # how many stay on the disk
 
 
+WHOLE = "whole"  # of a validation's context: the values lack only what was not known when they were written
+
+
 def own_defaults(objective: str, strategy: str) -> dict[str, Any]:
     """What an objective and a strategy want by default, by sections; names without a row want nothing."""
     below: dict[str, Any] = {}
@@ -66,9 +69,9 @@ class Settings(PartSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_defaults(cls, values: Any) -> Any:
+    def _with_defaults(cls, values: Any, info: ValidationInfo) -> Any:
         """What the chosen objective and strategy want by default lies below what was asked for."""
-        if not isinstance(values, dict):
+        if not isinstance(values, dict) or (info.context or {}).get(WHOLE):
             return values
         chosen = {name: values.get(name, cls.model_fields[name].default) for name in ("objective", "strategy")}
         return merged(own_defaults(str(chosen["objective"]), str(chosen["strategy"])), values)
