@@ -86,8 +86,8 @@ STRATEGIES: dict[str, Strategy] = {
         RANDOM,
         ("further_views",),
         composition="share",
-        defaults={**_WHOLE_CONTRAST, "share": {"old": 0.5}},
-        about="half of every batch are old images, and the student sees one view more of each of these",
+        defaults={**_WHOLE_CONTRAST, "share": {"old": 0.5}, "further_views": {"share": 0.75}},
+        about="half of every batch are old images, and the student sees one view more of most of these",
         source="this library",
     ),
     "balanced_rehearsal": Strategy(

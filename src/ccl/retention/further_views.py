@@ -15,34 +15,36 @@ class FurtherViews(Retention):
     batch norm sees one batch.
     """
 
-    def __init__(self, *, temperature: float, count: int = 1) -> None:
+    def __init__(self, *, temperature: float, count: int = 1, share: float = 1.0) -> None:
         super().__init__()
         self.temperature = temperature
         self.num_further_views = count
+        self.share_with_further = share
 
     def loss(self, context: BatchContext) -> Tensor | None:
-        num_everywhere = int(context.all_old.sum())
+        num_everywhere = int(context.all_further.sum())
         if not num_everywhere:
             return None
-        rows = context.is_old.nonzero().flatten().to(context.contrast.query.device)  # (M,)
+        is_chosen = context.is_old if context.has_further is None else context.has_further  # (N,)
+        rows = is_chosen.nonzero().flatten().to(context.contrast.query.device)  # (F,)
         if not len(rows):
             return context.contrast.query.sum() * 0.0  # all ranks send the same terms
         _, targets = context.contrast.pairs[0]  # (N, D): a key, the other view or the bank's row
-        negatives, ignore = _negatives(context, rows)
-        positives = targets[rows].detach()  # (M, D)
+        negatives, ignore = _negatives(context, is_chosen, rows)
+        positives = targets[rows].detach()  # (F, D)
         losses = [info_nce(view.unit, positives, negatives, self.temperature, ignore) for view in context.further]
-        # The mean over ranks is then the mean over all old images, however they lie.
+        # The mean over ranks is then the mean over all of these images, however they lie.
         scale = ranks.size() * len(rows) / num_everywhere
         return sum(losses[1:], losses[0]) * (scale / len(losses))
 
 
-def _negatives(context: BatchContext, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-    """What the objective pushes from (K, D), and where that is left out for these rows (M, K); else other images' keys.
+def _negatives(context: BatchContext, is_chosen: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    """What the objective pushes from (K, D), and where that is left out for these rows (F, K); else other images' keys.
 
     SimCLR has no queue: its negatives are the keys of the batch, of which an image's own is left out.
     """
     contrast = context.contrast
     if contrast.negatives:
         return contrast.negatives[0], contrast.ignore[0][rows] if contrast.ignore else None
-    own = context.batch.ids[context.is_old]  # (M,)
+    own = context.batch.ids[is_chosen]  # (F,)
     return context.all_keys, (own[:, None] == context.batch.all_ids[None]).to(rows.device)

@@ -126,9 +126,18 @@ class Learner(nn.Module):
 
     @property
     def num_further_views(self) -> int:
-        """How many more the student embeds of the old images only."""
+        """How many more the student embeds of old images only."""
         asked = [part.num_further_views for part in self._retention] if self._has_old_images else []
         return max(asked, default=0)
+
+    def has_further(self, positions: Tensor, epoch: int) -> Tensor:
+        """Of which images (N,) of the source the student embeds these: a share of the old ones, in turns by epoch."""
+        if not self.num_further_views:
+            return torch.zeros_like(positions, dtype=torch.bool)
+        share = max(part.share_with_further for part in self._retention if part.num_further_views)
+        turns = (positions - self.num_new + epoch).double()
+        is_its_turn = ((turns + 1) * share).floor() > (turns * share).floor()  # spread evenly, share in the long run
+        return (positions >= self.num_new) & is_its_turn
 
     @property
     def stores(self) -> list[Literal["features", "embeddings"]]:
@@ -146,7 +155,8 @@ class Learner(nn.Module):
         """Each term's loss by its name, unweighted, and what `after_update` needs; moment is (step, epoch)."""
         batch = self.composition.mix(batch, self.num_new, moment)
         is_old = batch.positions >= self.num_new  # (N,)
-        student, plain, student_plain, further = self._embed(batch, is_old)
+        has_further = self.has_further(batch.positions, moment[1])  # (N,)
+        student, plain, student_plain, further = self._embed(batch, is_old, has_further)
         own = student[: max(self.objective.num_student_views, 1)]
         contrast = self.objective.contrast(self.encoder, own, batch, moment)
         positions = batch.all_positions
@@ -166,6 +176,8 @@ class Learner(nn.Module):
             all_old,
             self.num_past / max(self.num_new, 1),
             further,
+            has_further,
+            self.has_further(positions, moment[1]),
         )
         losses = {CONTRAST: contrast.loss}
         for name, part in self.parts.items():
@@ -174,27 +186,29 @@ class Learner(nn.Module):
         return losses, context
 
     def _embed(
-        self, batch: ViewBatch, is_old: Tensor
+        self, batch: ViewBatch, is_old: Tensor, has_further: Tensor
     ) -> tuple[tuple[Embedded, ...], Tensor, Embedded, tuple[Embedded, ...]]:
         """What the student makes of the views it must see, the plain old images, and what it makes of these.
 
-        And what it makes of further views of the old images.
+        And what it makes of further views of old images.
         """
         views = batch.views[: self.num_student_views]
         own = torch.arange(len(is_old), device=batch.views[0].device)  # (N,)
-        old = is_old.nonzero().flatten().to(own.device)  # (M,)
-        shown = batch.further if len(old) else ()
+        old, others = (mask.nonzero().flatten().to(own.device) for mask in (is_old, has_further))  # (M,), (F,)
+        shown = batch.further if len(others) else ()
         # One forward for views and for what is shown of old images alone, so that these have the statistics of a whole
         # batch. An image is in the batch-norm group of its view.
         # Differs from the paper where plain images of the whole batch are asked for, as the authors' code does: they
         # have a forward of their own.
         is_apart = self._plain_images == "batch"
-        riding = [*shown, *([batch.plain] if len(batch.plain) and not is_apart else [])]
+        riding = [(others, view) for view in shown]
+        riding += [(old, batch.plain)] if len(batch.plain) and not is_apart else []
         if not views and not riding:
             return (), batch.plain, self.encoder.embed_none(own.device), ()
-        with placed(self.encoder, torch.cat([*(own for _ in views), *(old for _ in riding)]) if riding else None):
-            embedded = self.encoder.embed(torch.cat([*views, *riding]))
-        parts = embedded.split([len(own)] * len(views) + [len(old)] * len(riding))
+        rows = [*(own for _ in views), *(rows for rows, _ in riding)]
+        with placed(self.encoder, torch.cat(rows) if riding else None):
+            embedded = self.encoder.embed(torch.cat([*views, *(images for _, images in riding)]))
+        parts = embedded.split([len(places) for places in rows])
         student, further = tuple(parts[: len(views)]), tuple(parts[len(views) : len(views) + len(shown)])
         if is_apart:
             return student, batch.plain[old], self.encoder.embed(batch.plain).rows(old), further

@@ -1,5 +1,6 @@
 """Further views of old images: against which rows, for whom, and that no new image is embedded once more."""
 
+from dataclasses import replace
 from math import exp, log
 
 import pytest
@@ -78,8 +79,11 @@ def test_a_batch_without_old_images_has_no_loss() -> None:
     assert FurtherViews(temperature=0.2).loss(seen_by(encoder, [False, False])) is None
 
 
-def test_the_student_embeds_further_views_of_old_images_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of a batch is old: of 8 images 4, and with two further views of these 16 rows."""
+@pytest.mark.parametrize(("share", "most"), [(1.0, 16), (0.75, 14), (0.5, 12)])
+def test_the_student_embeds_further_views_of_old_images_and_no_others(
+    share: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of a batch is old: of 8 images 4, and with two further views of all of these 16 rows."""
     sizes: list[int] = []
     embed = Encoder.embed
 
@@ -89,11 +93,40 @@ def test_the_student_embeds_further_views_of_old_images_and_no_others(monkeypatc
         return embed(self, shown)
 
     monkeypatch.setattr(Encoder, "embed", counted)
-    learner, watcher = learn(
-        tiny_settings("strategy=multi_view_rehearsal", "further_views.count=2", "batch_size=8", "share.old=0.5")
-    )
+    changes = (f"further_views.share={share}", "further_views.count=2", "batch_size=8", "share.old=0.5")
+    learner, watcher = learn(tiny_settings("strategy=multi_view_rehearsal", *changes))
     first = [size for size, row in zip(sizes, watcher.losses, strict=True) if "further_views" not in row]
     later = [size for size, row in zip(sizes, watcher.losses, strict=True) if "further_views" in row]
     assert set(first) == {8}
-    assert max(later) == 16
+    assert sum(later) / len(later) == pytest.approx(most, abs=0.8)
     assert learner.num_further_views == 2
+
+
+@pytest.mark.parametrize("share", [1.0, 0.75, 0.6, 0.25])
+def test_old_images_take_turns_in_having_further_views(share: float) -> None:
+    learner, _ = learn(tiny_settings("strategy=multi_view_rehearsal", f"further_views.share={share}"))
+    positions = torch.arange(learner.num_new + 20)
+    chosen = torch.stack([learner.has_further(positions, epoch) for epoch in range(20)])  # (epoch, image)
+    assert not chosen[:, : learner.num_new].any()
+    old = chosen[:, learner.num_new :].double()
+    assert old.mean(dim=0).tolist() == pytest.approx([share] * 20)
+    assert old.mean(dim=1).tolist() == pytest.approx([share] * 20)
+
+
+def test_the_loss_is_of_the_images_that_have_further_views() -> None:
+    """The mean over fewer images, against each one's own key."""
+    encoder, _ = encoders()
+    queue = torch.nn.functional.normalize(images(6, 9).flatten(1)[:, :8], dim=1)
+    shown = further(encoder)[0]
+    whole = seen_by(encoder, IS_OLD, contrast={"negatives": (queue,)}, further=(shown,))
+    found = []
+    for row, place in ((0, 0), (1, 2)):
+        chosen = torch.arange(len(IS_OLD)) == place
+        found.append(
+            FurtherViews(temperature=0.2).loss(
+                replace(whole, further=(shown.rows(slice(row, row + 1)),), has_further=chosen)
+            )
+        )
+    together = FurtherViews(temperature=0.2).loss(whole)
+    assert value(together) == pytest.approx((value(found[0]) + value(found[1])) / 2, rel=1e-5)
+    assert value(found[0]) != pytest.approx(value(found[1]), rel=1e-3)

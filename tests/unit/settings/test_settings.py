@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from ccl.errors import UserError
-from ccl.loading import dump_settings, load_settings, parsed, preset_names, setting_names, validated
+from ccl.loading import dump_settings, load_settings, parsed, preset_names, read_settings, setting_names, validated
 
 
 @pytest.mark.parametrize("preset", preset_names())
@@ -26,6 +26,19 @@ def test_an_objective_asked_for_brings_its_defaults_above_those_of_a_preset_for_
     asked = load_settings("cifar100-simsiam", ["objective=vicreg", "encoder.head=linear"]).encoder
     assert (asked.head, asked.head_layers) == ("linear", 3)
     assert load_settings("cifar100-simsiam", ["objective=simsiam"]).encoder == own
+
+
+def test_a_folder_from_before_a_setting_has_its_plain_default_and_not_the_strategy_s(tmp_path: Path) -> None:
+    """Such as a run of Multi-view Rehearsal that showed further views of all old images: it still does."""
+    values = yaml.safe_load(dump_settings(load_settings("demo", ["strategy=multi_view_rehearsal"])))
+    assert values["further_views"].pop("share") < 1
+    written = tmp_path / "settings.yaml"
+    written.write_text(yaml.safe_dump(values))
+    assert read_settings(written).further_views.share == 1
+    assert load_settings(str(written)).further_views.share < 1
+    written.write_text("epochs: [")
+    with pytest.raises(UserError, match="not valid YAML"):
+        read_settings(written)
 
 
 def test_the_paper_s_values_are_the_preset_s() -> None:
