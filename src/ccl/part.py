@@ -47,20 +47,12 @@ class BatchContext:
     old_of_all: Tensor | None = None  # (N of all ranks,) bool, where it is known
     past_per_new: float = 0.0  # images of all earlier steps for each of this step's; 0: there were none, or who knows
     further: tuple[Embedded, ...] = ()  # F rows each: the student's embeddings of further views of old images
-    has_further: Tensor | None = None  # (N,) bool: of which F images these are; None: of all old ones
-    further_of_all: Tensor | None = None  # (N of all ranks,) bool, where it is known
+    num_further_of_all: int = 0  # how many images of all ranks have them
 
     @property
     def all_old(self) -> Tensor:
         """Which images of all ranks are old, (N of all ranks,) bool."""
         return ranks.gather(self.is_old) if self.old_of_all is None else self.old_of_all
-
-    @property
-    def all_further(self) -> Tensor:
-        """Which images of all ranks have further views, (N of all ranks,) bool."""
-        if self.further_of_all is not None:
-            return self.further_of_all
-        return self.all_old if self.has_further is None else ranks.gather(self.has_further)
 
     @cached_property
     def all_keys(self) -> Tensor:
@@ -124,7 +116,7 @@ class Retention(Part, ABC):
     plain_images: Literal["none", "old", "batch"] = "none"  # which plain images the student must embed for it
     num_student_views = 1  # how many views the student must embed for it, where the objective asks for fewer
     num_further_views = 0  # how many more random views of old images the student must embed for it
-    share_with_further = 1.0  # of how many of the old images, which take turns from epoch to epoch
+    share_with_further = 1.0  # of how many of a batch's old images
     stores: frozenset[Literal["features", "embeddings"]] = frozenset()  # vectors the memory keeps beside its images
 
     @abstractmethod

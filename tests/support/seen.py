@@ -25,7 +25,8 @@ def seen_by(encoder: Encoder, is_old: list[bool], num_views: int = 2, **more: An
     student = tuple(encoder.embed(view) for view in views[:num_views])
     query, keys = student[0].unit, encoder(views[1]).detach()
     contrast = Contrast(torch.zeros(()), query, ((query, keys),), keys, **more.pop("contrast", {}))
-    batch = ViewBatch(torch.arange(len(old)), 50 + torch.arange(len(old)), views, NOTHING)
+    batch = ViewBatch(torch.arange(len(old)), 50 + torch.arange(len(old)), views, NOTHING, has_further=old)
+    more.setdefault("num_further_of_all", int(old.sum()))
     return BatchContext(batch, old, True, (1, 0), 0.0, student, contrast, NOTHING, student[0].rows(slice(0)), **more)
 
 

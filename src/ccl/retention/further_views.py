@@ -22,23 +22,21 @@ class FurtherViews(Retention):
         self.share_with_further = share
 
     def loss(self, context: BatchContext) -> Tensor | None:
-        num_everywhere = int(context.all_further.sum())
-        if not num_everywhere:
+        if not context.num_further_of_all:
             return None
-        is_chosen = context.is_old if context.has_further is None else context.has_further  # (N,)
-        rows = is_chosen.nonzero().flatten().to(context.contrast.query.device)  # (F,)
+        rows = context.batch.rows_with_further.to(context.contrast.query.device)  # (F,)
         if not len(rows):
             return context.contrast.query.sum() * 0.0  # all ranks send the same terms
         _, targets = context.contrast.pairs[0]  # (N, D): a key, the other view or the bank's row
-        negatives, ignore = _negatives(context, is_chosen, rows)
+        negatives, ignore = _negatives(context, rows)
         positives = targets[rows].detach()  # (F, D)
         losses = [info_nce(view.unit, positives, negatives, self.temperature, ignore) for view in context.further]
         # The mean over ranks is then the mean over all of these images, however they lie.
-        scale = ranks.size() * len(rows) / num_everywhere
+        scale = ranks.size() * len(rows) / context.num_further_of_all
         return sum(losses[1:], losses[0]) * (scale / len(losses))
 
 
-def _negatives(context: BatchContext, is_chosen: Tensor, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+def _negatives(context: BatchContext, rows: Tensor) -> tuple[Tensor, Tensor | None]:
     """What the objective pushes from (K, D), and where that is left out for these rows (F, K); else other images' keys.
 
     SimCLR has no queue: its negatives are the keys of the batch, of which an image's own is left out.
@@ -46,5 +44,5 @@ def _negatives(context: BatchContext, is_chosen: Tensor, rows: Tensor) -> tuple[
     contrast = context.contrast
     if contrast.negatives:
         return contrast.negatives[0], contrast.ignore[0][rows] if contrast.ignore else None
-    own = context.batch.ids[is_chosen]  # (F,)
+    own = context.batch.ids[rows.cpu()]  # (F,)
     return context.all_keys, (own[:, None] == context.batch.all_ids[None]).to(rows.device)

@@ -190,8 +190,9 @@ def _any_batch(learner: Learner, size: int) -> ViewBatch:
     views = [torch.randn(_NUM_COUNTED, 3, size, size, generator=noise) for _ in range(learner.num_views)]
     numbers, wanted = torch.arange(_NUM_COUNTED), learner.wants_plain(_NUM_COUNTED)
     plain = views[0][wanted] if wanted is not None else views[0][:0]
-    further = (views[0][learner.has_further(numbers, 0)],) * learner.num_further_views
-    return ViewBatch(numbers, numbers, tuple(views), plain, further=further)
+    has_further = learner.has_further(numbers)
+    further = (views[0][has_further],) * learner.num_further_views
+    return ViewBatch(numbers, numbers, tuple(views), plain, further=further, has_further=has_further)
 
 
 def _bytes_of(tensors: Mapping[str, Tensor]) -> int:

@@ -172,7 +172,7 @@ class FurtherViewsSettings(Section):
     """Further views of old images."""
 
     count: Count = 1  # of an old image, beside those that the objective sees
-    share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # of the old images, which take turns from epoch to epoch
+    share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # of each batch's old images
 
 
 class AlignmentSettings(Section):

@@ -130,14 +130,13 @@ class Learner(nn.Module):
         asked = [part.num_further_views for part in self._retention] if self._has_old_images else []
         return max(asked, default=0)
 
-    def has_further(self, positions: Tensor, epoch: int) -> Tensor:
-        """Of which images (N,) of the source the student embeds these: a share of the old ones, in turns by epoch."""
+    def has_further(self, positions: Tensor) -> Tensor:
+        """Of which images (N,) of a whole batch the student embeds these: the first of its old ones, by the share."""
+        is_old = positions >= self.num_new
         if not self.num_further_views:
-            return torch.zeros_like(positions, dtype=torch.bool)
+            return torch.zeros_like(is_old)
         share = max(part.share_with_further for part in self._retention if part.num_further_views)
-        turns = (positions - self.num_new + epoch).double()
-        is_its_turn = ((turns + 1) * share).floor() > (turns * share).floor()  # spread evenly, share in the long run
-        return (positions >= self.num_new) & is_its_turn
+        return is_old & (is_old.cumsum(0) <= round(share * int(is_old.sum())))  # as many in each batch: shapes recur
 
     @property
     def stores(self) -> list[Literal["features", "embeddings"]]:
@@ -155,8 +154,7 @@ class Learner(nn.Module):
         """Each term's loss by its name, unweighted, and what `after_update` needs; moment is (step, epoch)."""
         batch = self.composition.mix(batch, self.num_new, moment)
         is_old = batch.positions >= self.num_new  # (N,)
-        has_further = self.has_further(batch.positions, moment[1])  # (N,)
-        student, plain, student_plain, further = self._embed(batch, is_old, has_further)
+        student, plain, student_plain, further = self._embed(batch, is_old)
         own = student[: max(self.objective.num_student_views, 1)]
         contrast = self.objective.contrast(self.encoder, own, batch, moment)
         positions = batch.all_positions
@@ -176,8 +174,7 @@ class Learner(nn.Module):
             all_old,
             self.num_past / max(self.num_new, 1),
             further,
-            has_further,
-            self.has_further(positions, moment[1]),
+            int(self.has_further(positions).sum()),
         )
         losses = {CONTRAST: contrast.loss}
         for name, part in self.parts.items():
@@ -186,7 +183,7 @@ class Learner(nn.Module):
         return losses, context
 
     def _embed(
-        self, batch: ViewBatch, is_old: Tensor, has_further: Tensor
+        self, batch: ViewBatch, is_old: Tensor
     ) -> tuple[tuple[Embedded, ...], Tensor, Embedded, tuple[Embedded, ...]]:
         """What the student makes of the views it must see, the plain old images, and what it makes of these.
 
@@ -194,7 +191,8 @@ class Learner(nn.Module):
         """
         views = batch.views[: self.num_student_views]
         own = torch.arange(len(is_old), device=batch.views[0].device)  # (N,)
-        old, others = (mask.nonzero().flatten().to(own.device) for mask in (is_old, has_further))  # (M,), (F,)
+        old = is_old.nonzero().flatten().to(own.device)  # (M,)
+        others = batch.rows_with_further.to(own.device)  # (F,)
         shown = batch.further if len(others) else ()
         # One forward for views and for what is shown of old images alone, so that these have the statistics of a whole
         # batch. An image is in the batch-norm group of its view.

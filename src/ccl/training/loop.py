@@ -124,7 +124,7 @@ def _learn_epoch(
         moment=here,
         num_views=learner.num_views,
         num_further=learner.num_further_views,
-        further=learner.has_further(torch.arange(len(images)), at.epoch),
+        further=[ranks.share(learner.has_further(batch.positions)) for batch in left],
         plain=learner.wants_plain(len(images)),
     )
     for whole, own in zip(left, shares, strict=True):

@@ -22,6 +22,9 @@ _BLOCK_BYTES = 2**23  # of finished views made at once, at least a batch of them
 _WORKER_BLOCK_BYTES = 2**22  # of those that one task of a loader worker brings, so that the first ones come soon
 
 
+_Batches = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]  # positions, turns, who has further views
+
+
 @dataclass(frozen=True)
 class ViewBatch:
     """The views of N images, normalised, on the viewer's device."""
@@ -32,7 +35,14 @@ class ViewBatch:
     plain: Tensor  # (M, 3, S, S): the images whose plain view was asked for, in the batch's order; M may be 0
     everyone: tuple[Tensor, Tensor] | None = None  # positions and ids of all ranks' images, where they are known
     turns: Tensor | None = None  # (N,): how often each image was seen in this epoch before; None: not once
-    further: tuple[Tensor, ...] = ()  # num_further of (M, 3, S, S): more views of the images chosen for them
+    further: tuple[Tensor, ...] = ()  # num_further of (F, 3, S, S): more views of the images chosen for them
+    has_further: Tensor | None = None  # (N,) bool: which these are; None: none
+
+    @property
+    def rows_with_further(self) -> Tensor:
+        """The numbers of the images that have further views, (F,)."""
+        none = torch.zeros_like(self.positions, dtype=torch.bool)
+        return (none if self.has_further is None else self.has_further).nonzero().flatten()
 
     @property
     def all_positions(self) -> Tensor:
@@ -51,12 +61,7 @@ class _Asked:
 
     keys: Sequence[ViewKey]  # of a random view each
     num_views: int  # how many of them, the first ones, are of all images
-    further: Tensor  # (len(source),) bool: of which images the others are
     plain: Tensor  # (len(source),) bool
-
-    def of_view(self, number: int, positions: Tensor) -> Tensor | None:
-        """Which of these images (N,) a view is made of; None: all."""
-        return None if number < self.num_views else self.further[positions]
 
 
 @dataclass(frozen=True)
@@ -65,21 +70,27 @@ class _Block:
 
     positions: Tensor  # (N,) of all of them
     turns: Tensor  # (N,)
+    has_further: Tensor  # (N,) bool
     sizes: list[int]  # of each
+
+    def chosen(self, asked: _Asked) -> list[Tensor | None]:
+        """Which of the images (N,) each view is made of; None: all."""
+        return [None if number < asked.num_views else self.has_further for number in range(len(asked.keys))]
 
     def split(self, ids: Tensor, views: Sequence[Tensor], plain: Tensor, asked: _Asked) -> Iterator[ViewBatch]:
         """The batches again, of what was made of the block's images."""
-        positions = torch.split(self.positions, self.sizes)
+        positions, of_turns, of_ids, of_further = (
+            torch.split(rows, self.sizes) for rows in (self.positions, self.turns, ids, self.has_further)
+        )
         of_plain = torch.split(plain, [int(asked.plain[rows].sum()) for rows in positions])
-        chosen = [int(asked.further[rows].sum()) for rows in positions]
+        chosen = [int(rows.sum()) for rows in of_further]
         of_views = [
             torch.split(view, self.sizes if number < asked.num_views else chosen) for number, view in enumerate(views)
         ]  # by view, then by batch
-        of_ids, of_turns = torch.split(ids, self.sizes), torch.split(self.turns, self.sizes)
         for number, (rows, numbers, turns) in enumerate(zip(positions, of_ids, of_turns, strict=True)):
             shown = tuple(view[number] for view in of_views)
             whole, further = shown[: asked.num_views], shown[asked.num_views :]
-            yield ViewBatch(rows, numbers, whole, of_plain[number], turns=turns, further=further)
+            yield ViewBatch(rows, numbers, whole, of_plain[number], None, turns, further, of_further[number])
 
 
 class Viewer:
@@ -102,24 +113,22 @@ class Viewer:
         moment: tuple[int, ...] = (),
         num_views: int = 0,
         num_further: int = 0,
-        further: Tensor | None = None,
+        further: Sequence[Tensor] | None = None,
         plain: Tensor | None = None,
         turns: Sequence[Tensor] | None = None,
     ) -> Iterator[ViewBatch]:
-        """The views of each batch of positions, further ones and plain images where the masks (len(source),) say.
+        """The views of each batch of positions, and plain images where the mask (len(source),) says.
 
-        An image may come twice: by another turn, one (N,) for each batch, it gets other views. None means turn 0.
+        Of each batch the images of a mask (N,) have further views. An image may come twice: by another turn, one (N,)
+        for each batch, it gets other views. None means turn 0, and no further views.
         """
         batches = [positions.cpu() for positions in batches]
-        turns = (
-            [torch.zeros_like(positions) for positions in batches] if turns is None else [turn.cpu() for turn in turns]
-        )
-        if [turn.shape for turn in turns] != [positions.shape for positions in batches]:
-            raise ValueError("turns must have one number for each position of each batch")
+        turns = _of_batches("turns", turns, batches)
+        chosen = [rows.bool() for rows in _of_batches("further", further, batches)]
         keys = [ViewKey(self.seed, moment, view) for view in range(num_views + num_further)]
-        asked = _Asked(keys, num_views, _mask("further", further, source), _mask("plain", plain, source))
+        asked = _Asked(keys, num_views, _mask("plain", plain, source))
         make = self._from_arrays if source.image_size is not None else self._from_pictures
-        return make(source, batches, turns, asked)
+        return make(source, (batches, turns, chosen), asked)
 
     def plain_batches(self, source: ImageSource, batch_size: int) -> Iterator[Tensor]:
         """All images in order as plain views, (at most batch_size, 3, S, S)."""
@@ -129,16 +138,13 @@ class Viewer:
         for batch in self.batches(source, batches, plain=everything):
             yield batch.plain
 
-    def _from_arrays(
-        self, source: ImageSource, batches: Sequence[Tensor], turns: Sequence[Tensor], asked: _Asked
-    ) -> Iterator[ViewBatch]:
-        for block in _blocks(batches, turns, _BLOCK_BYTES // self._bytes_of(len(asked.keys))):
+    def _from_arrays(self, source: ImageSource, batches: _Batches, asked: _Asked) -> Iterator[ViewBatch]:
+        for block in _blocks(batches, _BLOCK_BYTES // self._bytes_of(len(asked.keys))):
             ids = source.ids[block.positions]
             with torch.no_grad():
                 images = source.read(block.positions).to(self.device, non_blocking=True)  # uint8 (N, 3, H, W)
                 views = []
-                for number, key in enumerate(asked.keys):
-                    rows = asked.of_view(number, block.positions)
+                for key, rows in zip(asked.keys, block.chosen(asked), strict=True):
                     shown = images if rows is None else images[rows.to(self.device)]
                     views.append(self._view(shown, _uniforms(key, ids, block.turns, rows)))
                 chosen = images[asked.plain[block.positions].to(self.device)]  # (M, 3, H, W)
@@ -160,18 +166,16 @@ class Viewer:
         no_flip = torch.zeros(len(images), dtype=torch.bool, device=self.device)
         return normalise_(crop_resize(images, boxes, no_flip, self.recipe.size), self.recipe)
 
-    def _from_pictures(
-        self, source: ImageSource, batches: Sequence[Tensor], turns: Sequence[Tensor], asked: _Asked
-    ) -> Iterator[ViewBatch]:
+    def _from_pictures(self, source: ImageSource, batches: _Batches, asked: _Asked) -> Iterator[ViewBatch]:
         # Several blocks for each worker, however few images there are.
-        fair = sum(map(len, batches)) // (4 * max(self.num_workers, 1))
-        blocks = list(_blocks(batches, turns, min(fair, _WORKER_BLOCK_BYTES // self._bytes_of(len(asked.keys)))))
+        fair = sum(map(len, batches[0])) // (4 * max(self.num_workers, 1))
+        blocks = list(_blocks(batches, min(fair, _WORKER_BLOCK_BYTES // self._bytes_of(len(asked.keys)))))
         tasks = (
             Task(
                 source.subset(block.positions),
                 asked.keys,
                 block.turns,
-                [asked.of_view(number, block.positions) for number in range(len(asked.keys))],
+                block.chosen(asked),
                 asked.plain[block.positions],
             )
             for block in blocks
@@ -179,8 +183,8 @@ class Viewer:
         for block, crops in zip(blocks, self._workers.cut(tasks), strict=True):
             ids = source.ids[block.positions]
             uniforms = [
-                _uniforms(key, ids, block.turns, asked.of_view(number, block.positions))
-                for number, key in enumerate(asked.keys)
+                _uniforms(key, ids, block.turns, rows)
+                for key, rows in zip(asked.keys, block.chosen(asked), strict=True)
             ]
             views, plain_views = self._finished(crops, uniforms)
             yield from block.split(ids, views, plain_views, asked)
@@ -210,21 +214,31 @@ def _mask(name: str, asked: Tensor | None, source: ImageSource) -> Tensor:
     return mask
 
 
+def _of_batches(name: str, rows: Sequence[Tensor] | None, batches: Sequence[Tensor]) -> list[Tensor]:
+    """One number for each position of each batch, on the CPU; None: zeros."""
+    if rows is None:
+        return [torch.zeros_like(positions) for positions in batches]
+    if [row.shape for row in rows] != [positions.shape for positions in batches]:
+        raise ValueError(f"{name} must have one number for each position of each batch")
+    return [row.cpu() for row in rows]
+
+
 def _uniforms(key: ViewKey, ids: Tensor, turns: Tensor, rows: Tensor | None) -> Tensor:
     """The draws of a view of these images, or of the chosen rows of them."""
     return key.uniforms(ids, turns) if rows is None else key.uniforms(ids[rows], turns[rows])
 
 
-def _blocks(batches: Sequence[Tensor], turns: Sequence[Tensor], most: int) -> Iterator[_Block]:
+def _blocks(batches: _Batches, most: int) -> Iterator[_Block]:
     """Consecutive batches, together of at most so many images; a larger batch is a block of its own."""
-    sizes = [len(positions) for positions in batches]
+    sizes = [len(positions) for positions in batches[0]]
     start = 0
     while start < len(sizes):
         end, count = start + 1, sizes[start]
         while end < len(sizes) and count + sizes[end] <= most:
             count += sizes[end]
             end += 1
-        yield _Block(torch.cat([*batches[start:end]]), torch.cat([*turns[start:end]]), sizes[start:end])
+        positions, turns, has_further = (torch.cat([*rows[start:end]]) for rows in batches)
+        yield _Block(positions, turns, has_further, sizes[start:end])
         start = end
 
 

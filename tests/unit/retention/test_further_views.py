@@ -98,19 +98,17 @@ def test_the_student_embeds_further_views_of_old_images_and_no_others(
     first = [size for size, row in zip(sizes, watcher.losses, strict=True) if "further_views" not in row]
     later = [size for size, row in zip(sizes, watcher.losses, strict=True) if "further_views" in row]
     assert set(first) == {8}
-    assert sum(later) / len(later) == pytest.approx(most, abs=0.8)
+    assert max(later) == most
+    assert len(set(later)) <= 2  # whole batches have one shape, and the rest of an epoch another
     assert learner.num_further_views == 2
 
 
-@pytest.mark.parametrize("share", [1.0, 0.75, 0.6, 0.25])
-def test_old_images_take_turns_in_having_further_views(share: float) -> None:
+@pytest.mark.parametrize(("share", "count"), [(1.0, 8), (0.75, 6), (0.6, 5), (0.05, 0)])
+def test_a_share_of_a_batch_s_old_images_has_further_views(share: float, count: int) -> None:
     learner, _ = learn(tiny_settings("strategy=multi_view_rehearsal", f"further_views.share={share}"))
-    positions = torch.arange(learner.num_new + 20)
-    chosen = torch.stack([learner.has_further(positions, epoch) for epoch in range(20)])  # (epoch, image)
-    assert not chosen[:, : learner.num_new].any()
-    old = chosen[:, learner.num_new :].double()
-    assert old.mean(dim=0).tolist() == pytest.approx([share] * 20)
-    assert old.mean(dim=1).tolist() == pytest.approx([share] * 20)
+    positions = torch.arange(12) % 3 + learner.num_new - 1  # a new image, then two old ones, and so on
+    chosen = learner.has_further(positions)
+    assert chosen.tolist() == [place % 3 > 0 and place - place // 3 <= count for place in range(12)]
 
 
 def test_the_loss_is_of_the_images_that_have_further_views() -> None:
@@ -121,12 +119,9 @@ def test_the_loss_is_of_the_images_that_have_further_views() -> None:
     whole = seen_by(encoder, IS_OLD, contrast={"negatives": (queue,)}, further=(shown,))
     found = []
     for row, place in ((0, 0), (1, 2)):
-        chosen = torch.arange(len(IS_OLD)) == place
-        found.append(
-            FurtherViews(temperature=0.2).loss(
-                replace(whole, further=(shown.rows(slice(row, row + 1)),), has_further=chosen)
-            )
-        )
+        batch = replace(whole.batch, has_further=torch.arange(len(IS_OLD)) == place)
+        one = replace(whole, batch=batch, further=(shown.rows(slice(row, row + 1)),), num_further_of_all=1)
+        found.append(FurtherViews(temperature=0.2).loss(one))
     together = FurtherViews(temperature=0.2).loss(whole)
     assert value(together) == pytest.approx((value(found[0]) + value(found[1])) / 2, rel=1e-5)
     assert value(found[0]) != pytest.approx(value(found[1]), rel=1e-3)

@@ -203,19 +203,15 @@ def test_views_of_a_block_are_those_of_its_batches(
     viewer, sizes, is_plain = Viewer(EVERYTHING, 4), [5, 4, 7, 0, 6, 1], torch.arange(23) % 3 == 0
     batches = torch.randperm(23, generator=torch.Generator().manual_seed(1)).split(sizes)
     turns = [positions % 2 for positions in batches]
-    asked: dict[str, Any] = {
-        "moment": (1, 2),
-        "num_views": 2,
-        "num_further": 1,
-        "further": ~is_plain,
-        "plain": is_plain,
-    }
+    asked: dict[str, Any] = {"moment": (1, 2), "num_views": 2, "num_further": 1, "plain": is_plain}
+    chosen = [~is_plain[rows] for rows in batches]
     alone = [
-        next(viewer.batches(source, [rows], turns=[turn], **asked)) for rows, turn in zip(batches, turns, strict=True)
+        next(viewer.batches(source, [rows], turns=[turn], further=[some], **asked))
+        for rows, turn, some in zip(batches, turns, chosen, strict=True)
     ]
     monkeypatch.setattr("ccl.views.viewer._BLOCK_BYTES", block)
     monkeypatch.setattr("ccl.views.viewer._WORKER_BLOCK_BYTES", block)
-    found = list(viewer.batches(source, batches, turns=turns, **asked))
+    found = list(viewer.batches(source, batches, turns=turns, further=chosen, **asked))
     assert [len(batch.ids) for batch in found] == sizes
     for mine, theirs in zip(found, alone, strict=True):
         for name in ("positions", "ids", "plain"):
@@ -231,17 +227,19 @@ def test_further_views_are_the_next_views_of_the_chosen_images_alone(
 ) -> None:
     arrays = _source(12)
     source = arrays if form == "arrays" else _files(arrays, tmp_path)
-    viewer, chosen = Viewer(EVERYTHING, 4, num_workers=num_workers), torch.arange(12) >= 8
+    viewer, is_plain = Viewer(EVERYTHING, 4, num_workers=num_workers), torch.arange(12) < 8
     batches, turns = (
         [torch.tensor([9, 1, 8, 9]), torch.tensor([2, 3])],
         [torch.tensor([0, 0, 1, 2]), torch.tensor([0, 0])],
     )
+    chosen = [torch.tensor([True, False, False, True]), torch.tensor([False, False])]  # by place, not by image
     options: dict[str, Any] = {"moment": (1, 2), "turns": turns}
-    found = list(viewer.batches(source, batches, num_views=2, num_further=2, further=chosen, plain=~chosen, **options))
+    asked: dict[str, Any] = {"num_views": 2, "num_further": 2, "further": chosen, "plain": is_plain}
+    found = list(viewer.batches(source, batches, **asked, **options))
     every = list(viewer.batches(source, batches, num_views=4, **options))
-    for mine, whole in zip(found, every, strict=True):
-        rows = chosen[mine.positions]
-        assert (len(mine.views), len(mine.further), len(mine.plain)) == (2, 2, int((~rows).sum()))
+    for mine, whole, rows in zip(found, every, chosen, strict=True):
+        assert (len(mine.views), len(mine.further), len(mine.plain)) == (2, 2, int(is_plain[mine.positions].sum()))
+        assert mine.rows_with_further.tolist() == rows.nonzero().flatten().tolist()
         expected = [*whole.views[:2], *(view[rows] for view in whole.views[2:])]
         for one, other in zip((*mine.views, *mine.further), expected, strict=True):
             assert torch.equal(one, other)
@@ -258,5 +256,5 @@ def test_further_views_cost_nothing_for_the_other_pictures(tmp_path: Path, monke
 
     monkeypatch.setattr(Cutting, "cut", counted)
     source, chosen = _files(_source(6), tmp_path), torch.arange(6) == 5
-    list(Viewer(EVERYTHING, 4).batches(source, [torch.arange(6)], num_views=1, num_further=3, further=chosen))
+    list(Viewer(EVERYTHING, 4).batches(source, [torch.arange(6)], num_views=1, num_further=3, further=[chosen]))
     assert cut == [1, 1, 1, 1, 1, 4]
