@@ -34,7 +34,7 @@ _IMAGES_PER_CLASS = {"cifar10": 5000.0, "cifar100": 500.0, "imagenet-sub": 1281.
 _TEST_IMAGES_PER_CLASS = {"cifar10": 1000, "cifar100": 100, "imagenet-sub": 50, "imagenet-full": 50}
 _NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet-sub": 100, "imagenet-full": 1000}
 _FLOAT = 4  # bytes
-_NUM_COUNTED, _COUNTED_SIZE = 2, 64  # images of the updates that are counted, and their largest side
+_NUM_COUNTED, _COUNTED_SIZE = 4, 64  # images of the updates that are counted (shares by quarters), their largest side
 
 
 @dataclass(frozen=True)
