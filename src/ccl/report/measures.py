@@ -1,7 +1,8 @@
 """Numbers of one run that tables and figures average over seeds; nan where one doesn't exist."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -59,22 +60,33 @@ def error_by_test_set(record: RunRecord) -> float:
 
 def training_seconds(record: RunRecord) -> float:
     """Time spent in training epochs."""
-    return _seconds(record, "epoch")
+    return _seconds(record.rows, "epoch")
 
 
 def training_effort(record: RunRecord) -> float:
-    """CPU time of training epochs, which other work on the machine hardly changes; on a GPU the time they took."""
-    is_on_cpu = str(record.protocol.get("device", "")).startswith("cpu")
-    return _seconds(record, "epoch", "cpu_seconds" if is_on_cpu else "seconds")
+    """CPU time of training epochs, which other work on the machine changes less; on a GPU the time they took."""
+    return _effort(record.rows, record)
+
+
+def effort_in_first_steps(record: RunRecord) -> float:
+    """The same in units of the run's own first step; nan where there is no other step."""
+    first = [row for row in record.rows if row["kind"] == "epoch" and row.get("step") == 1]
+    whole = training_effort(record)
+    return math.nan if len(record.step_names) < 2 or not first else whole / _effort(first, record)
 
 
 def probe_seconds(record: RunRecord) -> float:
     """Time spent in probes."""
-    return _seconds(record, "probe")
+    return _seconds(record.rows, "probe")
 
 
-def _seconds(record: RunRecord, kind: str, clock: str = "seconds") -> float:
-    rows = [row for row in record.rows if row["kind"] == kind]
+def _effort(rows: Sequence[Mapping[str, Any]], record: RunRecord) -> float:
+    is_on_cpu = str(record.protocol.get("device", "")).startswith("cpu")
+    return _seconds(rows, "epoch", "cpu_seconds" if is_on_cpu else "seconds")
+
+
+def _seconds(every: Sequence[Mapping[str, Any]], kind: str, clock: str = "seconds") -> float:
+    rows = [row for row in every if row["kind"] == kind]
     if any(clock not in row for row in rows):  # of an older version
         clock = "seconds"
     return sum(float(row.get(clock, 0.0)) for row in rows) or math.nan

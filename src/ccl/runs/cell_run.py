@@ -14,11 +14,11 @@ from ccl.loading import dump_settings, read_settings
 from ccl.report import RunRecord, read_run
 from ccl.report.measures import all_classes
 from ccl.run_files import CHECKPOINTS, METRICS, PROTOCOL, SETTINGS, is_finished, read_status
-from ccl.runs.first_step import beginning, can_share
 from ccl.runs.folder_lock import is_held
 from ccl.runs.grid_cells import Cell
 from ccl.runs.launchers import RunRequest, StartedRun
 from ccl.runs.supervision import Output, why_failed
+from ccl.settings import beginning, has_common_beginning
 
 _USER_ERROR = 2  # the exit code of a refusal
 _REFUSED_BY_LOCK = "is in use by"  # what `ccl run` says of a folder that another process holds
@@ -106,7 +106,7 @@ class CellRun:
     @cached_property
     def beginning(self) -> str | None:
         """What runs that share their first step have in common; None for one that shares with none."""
-        return beginning(self.cell.settings) if can_share(self.cell.settings) else None
+        return beginning(self.cell.settings) if has_common_beginning(self.cell.settings) else None
 
     @property
     def is_in_first_step(self) -> bool:

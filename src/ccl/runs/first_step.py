@@ -15,40 +15,12 @@ from filelock import FileLock
 from torch import Tensor
 
 from ccl import ranks
-from ccl.catalogue import COMPOSITIONS, RETENTION, WEIGHT_RULES, foreign_kind
 from ccl.errors import UserError
 from ccl.run_files import METRICS
 from ccl.runs.protocol import code_hash
-from ccl.settings import MAY_CHANGE, Settings
+from ccl.settings import Settings, beginning, has_common_beginning
 from ccl.training import Progress
 from ccl.training.checkpoint import Checkpoint, CheckpointStore
-
-# What says how the past is kept, and nothing else.
-_OF_THE_PAST = {"strategy", "retention", "composition", "weight_rule", "weights", "memory"}
-_OF_THE_PAST |= {*RETENTION, *COMPOSITIONS, *WEIGHT_RULES}
-
-
-def can_share(settings: Settings) -> bool:
-    """Whether all that a run has learned when its first step ends is the encoder and the state of the objective."""
-    method = settings.method
-    parts = [RETENTION[name] for name in method.retention]
-    parts += [WEIGHT_RULES[method.weight_rule]] if method.weight_rule else []
-    # A start is a past already in the first step, and nothing here knows whether code of others has changed.
-    is_ours = settings.encoder.weights is None and foreign_kind(settings.encoder.backbone) is None
-    if settings.probe.network == "teacher":  # what is shared holds no teacher of the first step
-        return False
-    return is_ours and not method.all_at_once and not any(part.learns_in_first_step for part in parts)
-
-
-def beginning(settings: Settings) -> str:
-    """A name for what two runs must have in common to share their first step, beside data and machine."""
-    own = settings.model_dump(mode="json", exclude={*_OF_THE_PAST, "trackers", "checkpoint"})
-    for name in MAY_CHANGE - {"epochs", "threads"}:
-        section, _, key = name.partition(".")
-        if key and section in own:
-            own[section].pop(key, None)
-    own["encoder"].pop("statistics")  # estimated when the training of a step has ended
-    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class SharedFirstStep:
@@ -58,7 +30,7 @@ class SharedFirstStep:
         machine = (torch.__version__, torch.backends.cpu.get_cpu_capability(), device.type, torch.get_num_threads())
         about = json.dumps([beginning(settings), data, code_hash(), *machine])
         self.folder = folder / hashlib.sha256(about.encode()).hexdigest()[:16]
-        self.is_open = can_share(settings) and ranks.size() == 1
+        self.is_open = has_common_beginning(settings) and ranks.size() == 1
 
     def take(self) -> Checkpoint | None:
         """The end of the first step's training, if another run has left it; a damaged one is as none."""

@@ -12,11 +12,10 @@ from ccl.catalogue import RETENTION
 from ccl.run_files import METRICS
 from ccl.runs import run
 from ccl.runs.cell_run import CellRun
-from ccl.runs.first_step import beginning, can_share
 from ccl.runs.grid import _in_turn
 from ccl.runs.grid_cells import Grid, make_cells
 from ccl.runs.launchers import LocalRun
-from ccl.settings import Settings
+from ccl.settings import Settings, beginning, has_common_beginning
 from ccl.strategies import STRATEGIES
 from ccl.training import Observer
 from ccl.training.checkpoint import STATE
@@ -52,11 +51,11 @@ def test_a_shared_first_step_changes_no_bit(strategy: str, first_steps: Path, tm
     run(settings, tmp_path / "alone")
     run(settings, tmp_path / "shared", Notes(notes), first_steps)
     assert_same(tmp_path / "shared", tmp_path / "alone")
-    assert any("taken from another run" in line for line in notes) == can_share(settings)
+    assert any("taken from another run" in line for line in notes) == has_common_beginning(settings)
 
 
 def test_strategies_that_learn_from_the_first_step_itself_have_their_own() -> None:
-    alone = {name for name in STRATEGIES if not can_share(tiny_settings(f"strategy={name}"))}
+    alone = {name for name in STRATEGIES if not has_common_beginning(tiny_settings(f"strategy={name}"))}
     assert alone == {"ccl", "variance_queue", "random_ccl", "cla", "weight_averaging", "upper_bound"}
     assert {name for name, row in RETENTION.items() if row.learns_in_first_step} == {"extra_sample_queue", "alignment"}
 

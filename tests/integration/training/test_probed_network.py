@@ -10,7 +10,7 @@ from ccl.report import RunRecord
 from ccl.report.provenance import stamp
 from ccl.runs import run
 from ccl.runs.build import build_device, build_learner
-from ccl.runs.first_step import can_share
+from ccl.settings import has_common_beginning
 from ccl.strategies import STRATEGIES
 
 OF_TEACHER = ("strategy=ccl", "probe.network=teacher")
@@ -55,5 +55,5 @@ def test_the_catalogue_says_which_parts_have_a_teacher() -> None:
 def test_a_first_step_without_a_teacher_is_not_taken_over() -> None:
     """The momentum is no part of what makes two first steps alike."""
     distils = ("strategy=variance_distillation", "distillation.momentum=0.5")
-    assert can_share(tiny_settings(*distils))
-    assert not can_share(tiny_settings(*distils, "probe.network=teacher"))
+    assert has_common_beginning(tiny_settings(*distils))
+    assert not has_common_beginning(tiny_settings(*distils, "probe.network=teacher"))
