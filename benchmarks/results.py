@@ -1,11 +1,12 @@
 """`python -m benchmarks.results RUNS` or `make results RUNS=…`: the docs' tables from run folders, none typed by hand.
 
 A page says what belongs where: between `<!-- results: GRID KIND -->` and `<!-- end of results -->` stands the table
-KIND (summary, differences, ranking or brief) or the picture (curves, panels, forest or sweep) of complete runs: those
-below RUNS/GRID and those kept in docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`). `GRID KIND of
-STRATEGIES`, joined by commas, is about these alone. Or the table (adapting or drops) of the rows that an experiment of
-its own left in RUNS/GRID (`benchmarks.result_rows`). Every run's numbers and stamp go to docs/results/GRID.csv, from
-which `tests/unit/test_docs_results.py` computes the tables again. Blocks of grids that have neither stay as they are.
+KIND (summary, differences, ranking, brief or transfer) or the picture (curves, panels, forest or sweep) of complete
+runs: those below RUNS/GRID and those kept in docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`). `GRID
+KIND of STRATEGIES`, joined by commas, is about these alone. Or the table (adapting or drops) of the rows that an
+experiment of its own left in RUNS/GRID (`benchmarks.result_rows`). Every run's numbers and stamp go to
+docs/results/GRID.csv, from which `tests/unit/test_docs_results.py` computes the tables again. Blocks of grids that have
+neither stay as they are.
 """
 
 import os
@@ -45,11 +46,19 @@ def brief(arms: Sequence[Arm]) -> Table:
     return Table("", (f"seed {', '.join(map(str, seeds))}", *titles), (("all classes (%)", *cells),), "")
 
 
+def transfer(arms: Sequence[Arm]) -> Table:
+    """The paper's measures of what is forgotten and of what earlier steps teach for later ones."""
+    shown = {"Forgetting ↓": measures.forgotten, "Forward Transfer ↑": measures.transferred}
+    rows = tuple((arm.name, *map(arm.estimate, shown.values())) for arm in arms if not arm.is_all_at_once)
+    return Table("", ("Strategy", *shown), rows, "Mean ± standard deviation over seeds, in percentage points.")
+
+
 TABLES: dict[str, Callable[[Sequence[Arm]], Table]] = {
     "summary": summary,
     "differences": differences,
     "ranking": ranking,
     "brief": brief,
+    "transfer": transfer,
 }
 ROW_TABLES: dict[str, Callable[[list[dict[str, str]]], Table]] = {
     "adapting": adapting.table,

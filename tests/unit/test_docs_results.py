@@ -89,6 +89,13 @@ def test_plasticity_stands_beside_finetuning_s_of_the_same_seed(grid: str, body:
     check(shown(body, "Plasticity against Finetuning"), above)
 
 
+@pytest.mark.parametrize("column", ["Forgetting ↓", "Forward Transfer ↑"])
+@pytest.mark.parametrize(("grid", "body"), blocks("transfer"))
+def test_forgetting_and_transfer_are_those_of_their_runs(grid: str, body: str, column: str) -> None:
+    measured = runs(grid, column)
+    check(shown(body, column), {name: list(values.values()) for name, values in measured.items()})
+
+
 @pytest.mark.parametrize(("grid", "body"), blocks("brief"))
 def test_a_line_of_accuracies_is_the_mean_of_its_runs(grid: str, body: str) -> None:
     titles, _, numbers = [[cell.strip() for cell in line.strip("|").split("|")] for line in body.splitlines()]
