@@ -17,7 +17,7 @@ _STORED = {"images": "Images (kB)", "vectors": "Vectors (kB)", "networks": "Netw
 _INTERVALS = "95 % interval: of the mean over seeds; where two overlap, the paired differences decide. "
 _NOTE = (
     "Time: of training (on a CPU, of the processor), as a multiple of Finetuning's with the same objective and steps, "
-    "where both begin alike counted in their own first steps, so that a slower hour of the machine does not count; "
+    "where both begin alike counted in their first steps, so that a run made in another hour of the machine compares; "
     "memory: the most that the process held, with Python and torch, likewise. "
     "Stored when the stream has ended, beside the encoder itself: images with their files' sizes; vectors such as "
     "queues and banks; other networks such as teachers, predictors and an objective's own key encoder. Labels: what "
