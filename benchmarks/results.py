@@ -15,17 +15,18 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from benchmarks import adapting, keeping_up, kept_runs
 from benchmarks.result_rows import RESULTS, parsed
 from ccl.atomic_files import write_file
-from ccl.report import figures, measures, read_run
+from ccl.report import RunRecord, figures, measures, read_run
 from ccl.report.comparisons import differences
 from ccl.report.interval_plots import forest
 from ccl.report.ranking import ranking
-from ccl.report.run_groups import Arm, make_arms, of_equal_steps, records_of
+from ccl.report.run_groups import Arm, flat, make_arms, of_equal_steps, records_of
 from ccl.report.stream_panels import stream_panels
 from ccl.report.summary import every_run, random_accuracy, summary
 from ccl.report.sweep_plot import accuracy_against, varied_number
@@ -104,14 +105,19 @@ def _arms(folder: Path) -> list[Arm]:
     records = kept_runs.joined(kept_runs.read(kept), complete)
     if not records:
         return []
-    order = list(STRATEGIES)
-    records.sort(
-        key=lambda record: (record.settings.objective, order.index(record.settings.strategy), record.settings.seed)
-    )
+    records.sort(key=_place)
     kept.parent.mkdir(exist_ok=True)
     kept_runs.write(kept, records)
     write_file(kept.with_suffix(".csv"), to_csv(every_run(records)))
     return make_arms(kept_runs.read(kept))  # with the digits that are kept, whichever runs were found
+
+
+def _place(record: RunRecord) -> tuple[Any, ...]:
+    """Where a run stands: by its objective and strategy, then by what else it is set to, numbers by their size."""
+    settings = record.settings
+    parts = re.split(r"(\d+)", repr(flat(settings)))  # words and numbers in turns
+    numbers = [int(part) if part.isdigit() else part for part in parts]
+    return settings.objective, list(STRATEGIES).index(settings.strategy), settings.seed, numbers
 
 
 def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
