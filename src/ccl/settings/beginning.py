@@ -6,6 +6,7 @@ import json
 from ccl.catalogue import COMPOSITIONS, RETENTION, WEIGHT_RULES, foreign_kind
 from ccl.settings.resuming import MAY_CHANGE
 from ccl.settings.settings import Settings
+from ccl.strategies import STRATEGIES
 
 # What says how the past is kept, and nothing else.
 _OF_THE_PAST = {"strategy", "retention", "composition", "weight_rule", "weights", "memory"}
@@ -14,6 +15,8 @@ _OF_THE_PAST |= {*RETENTION, *COMPOSITIONS, *WEIGHT_RULES}
 
 def has_common_beginning(settings: Settings) -> bool:
     """Whether all that a run has learned when its first step ends is the encoder and the state of the objective."""
+    if settings.strategy not in STRATEGIES:  # of a run of another version, in a report: nobody knows
+        return False
     method = settings.method
     parts = [RETENTION[name] for name in method.retention]
     parts += [WEIGHT_RULES[method.weight_rule]] if method.weight_rule else []
