@@ -26,7 +26,7 @@ from ccl.report import RunRecord, figures, measures, read_run
 from ccl.report.comparisons import differences
 from ccl.report.interval_plots import forest
 from ccl.report.ranking import ranking
-from ccl.report.run_groups import Arm, flat, make_arms, of_equal_steps, records_of
+from ccl.report.run_groups import Arm, flat, has_seeds, make_arms, of_equal_steps, records_of
 from ccl.report.stream_panels import stream_panels
 from ccl.report.summary import every_run, random_accuracy, summary
 from ccl.report.sweep_plot import accuracy_against, varied_number
@@ -130,7 +130,7 @@ def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
         setting = varied_number(arms)
         assert setting is not None, f"{grid}: no one setting is varied with three numbers or more"
         name, drawn = f"{grid}.png", accuracy_against(arms, setting)
-        words = f"Accuracy on all classes against {setting}, with 95 % intervals"
+        words = f"Accuracy on all classes against {setting}" + (", with 95 % intervals" if has_seeds(arms) else "")
     else:
         num_steps, group = next(iter(of_equal_steps(arms).items()))
         draw = stream_panels if kind == "panels" else figures.accuracy_over_stream
