@@ -20,7 +20,8 @@ from torch import Tensor
 from benchmarks.timing import Row
 from ccl.encoders.feature_extraction import extract
 from ccl.loading import load_settings
-from ccl.memory import cluster_count, estimate_num_clusters, group
+from ccl.memory import estimate_num_clusters, group
+from ccl.memory.clusters import drawn, grid
 from ccl.run_files import ENCODER, SETTINGS
 from ccl.runs.build import build_learner, build_stream, build_viewer
 from ccl.seeding import generator
@@ -131,8 +132,8 @@ def _inertia(rows: Tensor, groups: Tensor) -> float:
 
 def estimates(embeddings: Tensor, criteria: tuple[Criterion, ...] = CRITERIA) -> dict[str, int]:
     """What each criterion says of unit rows (N, D)."""
-    rows = cluster_count.drawn(embeddings, 0)
-    groupings = {count: group(rows, count, 0, "count") for count in cluster_count.grid(len(rows)) if count > 1}
+    rows = drawn(embeddings, 0)
+    groupings = {count: group(rows, count, 0, "count") for count in grid(len(rows)) if count > 1}
     return {criterion.__name__: criterion(rows, groupings) for criterion in criteria}
 
 

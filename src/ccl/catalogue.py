@@ -256,21 +256,21 @@ SELECTIONS: dict[str, PartRow] = {
         needs=frozenset({EMBEDDINGS, CLUSTERS, VIEWS}),
     ),
     "minred": PartRow(
-        home="memory.minred:minred",
+        home="memory.diverse_selections:minred",
         title="minimum redundancy",
         about="what has the most similar neighbour is dropped, again and again",
         source="MinRed: Purushwalkam et al., ECCV 2022",
         needs=frozenset({EMBEDDINGS}),
     ),
     "k_center": PartRow(
-        home="memory.k_center:k_center",
+        home="memory.diverse_selections:k_center",
         title="farthest first",
         about="each time the image farthest from all that are kept",
         source="Gonzalez 1985; Sener and Savarese, ICLR 2018",
         needs=frozenset({EMBEDDINGS}),
     ),
     "herding": PartRow(
-        home="memory.herding:herding",
+        home="memory.diverse_selections:herding",
         title="herding",
         about="of each cluster the images whose mean follows its mean",
         source="iCaRL: Rebuffi et al., CVPR 2017",
@@ -284,7 +284,7 @@ SELECTIONS: dict[str, PartRow] = {
         gives=frozenset({ONE_POOL}),
     ),
     "principal_components": PartRow(
-        home="memory.principal_components:principal_components",
+        home="memory.diverse_selections:principal_components",
         title="principal components",
         about="the images nearest to the principal directions in turn",
         source="EDSR: Liu et al., ICDE 2024",

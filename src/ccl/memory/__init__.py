@@ -1,15 +1,11 @@
 """What is remembered: embeddings in queues and banks, and the few images of the past themselves."""
 
 from ccl.memory.budget import Budget, shares
-from ccl.memory.cluster_count import estimate_num_clusters
-from ccl.memory.feature_queue import FeatureQueue
-from ccl.memory.herding import herding
-from ccl.memory.instance_bank import InstanceBank
-from ccl.memory.k_center import k_center
-from ccl.memory.minred import minred
-from ccl.memory.principal_components import principal_components
+from ccl.memory.clusters import estimate_num_clusters, group
+from ccl.memory.diverse_selections import herding, k_center, minred, principal_components
+from ccl.memory.queue_and_bank import FeatureQueue, InstanceBank
 from ccl.memory.rehearsal import RehearsalMemory
-from ccl.memory.selection import group, lowest_scores, lowest_view_variance, random_draw, reservoir, view_variance
+from ccl.memory.selection import lowest_scores, lowest_view_variance, random_draw, reservoir, view_variance
 
 __all__ = [
     "Budget",

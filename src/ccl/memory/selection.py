@@ -4,14 +4,11 @@ Formulas only: embeddings in, positions out. Embedding the images is the learner
 at most `count` positions in the order of choice, so that whoever has room for fewer takes the first of them.
 """
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.seeding import generator, hashed, permutation
-
-MINI_BATCH_FROM = 50_000  # images from which K-Means works in mini-batches, in bounded time and memory
+from ccl.seeding import generator, permutation
 
 
 def view_variance(view_embeddings: Tensor) -> Tensor:
@@ -55,22 +52,6 @@ def lowest_view_variance(view_embeddings: Tensor, clusters: Tensor, per_cluster:
     tensor([1, 2])
     """
     return lowest_scores(view_variance(view_embeddings), clusters, per_cluster)
-
-
-def group(embeddings: Tensor, num_clusters: int, *context: int | str) -> Tensor:
-    """K-Means of the rows: (N, D) -> cluster numbers (N,); a pure function of the embeddings and the context."""
-    from sklearn.cluster import KMeans, MiniBatchKMeans  # late: it takes a second to import
-
-    if num_clusters > len(embeddings):
-        raise ValueError(f"{num_clusters} clusters need as many images, there are {len(embeddings)}")
-    # In double precision, so that ties and seeds decide alike everywhere; a step of 128,000 images takes 130 MB of it.
-    rows = embeddings.float().cpu().numpy().astype(np.float64)
-    seed = hashed(*context, "k-means") % 2**32
-    if len(rows) >= MINI_BATCH_FROM:
-        model = MiniBatchKMeans(num_clusters, random_state=seed, n_init=3, batch_size=8192)
-    else:
-        model = KMeans(num_clusters, random_state=seed, n_init=4)
-    return torch.from_numpy(model.fit_predict(rows).astype(np.int64))
 
 
 def random_draw(num_images: int, count: int, *context: int | str, replacement: bool = False) -> Tensor:

@@ -14,8 +14,8 @@ from ccl.data import ImageSource
 from ccl.encoders import Encoder
 from ccl.encoders.feature_extraction import evaluating, extract
 from ccl.memory.budget import Budget, within
-from ccl.memory.cluster_count import estimate_num_clusters
-from ccl.memory.selection import distance_to_mean, group, lowest_scores, random_draw, view_variance
+from ccl.memory.clusters import estimate_num_clusters, group
+from ccl.memory.selection import distance_to_mean, lowest_scores, random_draw, view_variance
 from ccl.strategies import RANDOM, VIEW_VARIANCE
 from ccl.training.learner import Learner
 from ccl.views import Viewer

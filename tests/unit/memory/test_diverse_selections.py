@@ -110,7 +110,7 @@ def dropped_one_by_one(rows: Tensor, count: int) -> list[int]:
 def test_short_lists_of_neighbours_and_blocks_change_nothing(
     num_neighbours: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module("ccl.memory.minred")
+    module = importlib.import_module("ccl.memory.diverse_selections")
     monkeypatch.setattr(module, "_NUM_NEIGHBOURS", num_neighbours)
     monkeypatch.setattr(module, "_BLOCK", block)
     # Five groups of 60 that are near doubles: all neighbours of an image go before the image itself.

@@ -95,7 +95,7 @@ def test_a_random_draw_is_without_replacement_unless_asked() -> None:
 _FULL_SIZE = """
 import numpy as np, torch
 import torch.nn.functional as F
-from ccl.memory.selection import group, lowest_scores
+from ccl.memory import group, lowest_scores
 from ccl.runs.process_memory import peak_memory
 
 generator = torch.Generator().manual_seed(0)

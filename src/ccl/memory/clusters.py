@@ -1,19 +1,38 @@
-"""How many groups a step's images have, where there are no labels.
+"""K-Means of a step's embeddings, and how many groups its images have where there are no labels.
 
-K-Means is run for a geometric grid of counts, and each grouping is judged by the graph of nearest neighbours: Newman's
-modularity is the share of neighbours that are in one group, less what as many groups of that size would have by chance.
-How far this is from the number of classes, beside other criteria: docs/memory.md.
+For the number, K-Means is run for a geometric grid of counts, and each grouping is judged by the graph of nearest
+neighbours: Newman's modularity is the share of neighbours that are in one group, less what as many groups of that size
+would have by chance. How far this is from the number of classes, beside other criteria: docs/memory.md.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ccl.memory.selection import group, random_draw
+from ccl.memory.selection import random_draw
+from ccl.seeding import hashed
 
+MINI_BATCH_FROM = 50_000  # images from which K-Means works in mini-batches, in bounded time and memory
 MOST_ROWS = 4000  # more are not read, but so many of them drawn at random: time and memory are bounded
 MOST_CLUSTERS = 256
 LEAST_PER_CLUSTER = 8  # rows; a finer grouping of few images is not looked for
 _NUM_NEIGHBOURS = 15  # groups of fewer rows than this are taken together
+
+
+def group(embeddings: Tensor, num_clusters: int, *context: int | str) -> Tensor:
+    """K-Means of the rows: (N, D) -> cluster numbers (N,); a pure function of the embeddings and the context."""
+    from sklearn.cluster import KMeans, MiniBatchKMeans  # late: it takes a second to import
+
+    if num_clusters > len(embeddings):
+        raise ValueError(f"{num_clusters} clusters need as many images, there are {len(embeddings)}")
+    # In double precision, so that ties and seeds decide alike everywhere; a step of 128,000 images takes 130 MB of it.
+    rows = embeddings.float().cpu().numpy().astype(np.float64)
+    seed = hashed(*context, "k-means") % 2**32
+    if len(rows) >= MINI_BATCH_FROM:
+        model = MiniBatchKMeans(num_clusters, random_state=seed, n_init=3, batch_size=8192)
+    else:
+        model = KMeans(num_clusters, random_state=seed, n_init=4)
+    return torch.from_numpy(model.fit_predict(rows).astype(np.int64))
 
 
 def estimate_num_clusters(embeddings: Tensor, *context: int | str) -> int:

@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.memory import cluster_count, estimate_num_clusters
-from ccl.memory.cluster_count import grid, modularity, nearest_neighbours
+from ccl.memory import clusters as clusters_module
+from ccl.memory import estimate_num_clusters
+from ccl.memory.clusters import grid, modularity, nearest_neighbours
 
 
 def planted(num_groups: int, num_rows: int = 480, noise: float = 0.4) -> Tensor:
@@ -83,8 +84,8 @@ def test_rows_that_are_alike_and_few_rows_are_one_group() -> None:
 
 
 def test_of_many_rows_some_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, real = [], cluster_count.group
-    monkeypatch.setattr(cluster_count, "MOST_ROWS", 200)
-    monkeypatch.setattr(cluster_count, "group", lambda rows, *about: read.append(len(rows)) or real(rows, *about))
+    read, real = [], clusters_module.group
+    monkeypatch.setattr(clusters_module, "MOST_ROWS", 200)
+    monkeypatch.setattr(clusters_module, "group", lambda rows, *about: read.append(len(rows)) or real(rows, *about))
     assert estimate_num_clusters(planted(8, num_rows=3000), 0) == 8
     assert set(read) == {200}
