@@ -13,8 +13,8 @@ from typing import Any
 from ccl.atomic_files import write_file
 from ccl.evaluation import AccuracyMatrix, ProbeResult
 from ccl.loading import validated
-from ccl.report import RunRecord
 from ccl.report.run_groups import flat
+from ccl.runs.run_folder import RunRecord
 from ccl.settings.section import merged
 
 _STATUS = ("state", "peak_memory_bytes", "stored_bytes")

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from benchmarks import adapting, keeping_up, kept_runs
 from benchmarks.result_rows import RESULTS, parsed
 from ccl.atomic_files import write_file
-from ccl.report import RunRecord, figures, measures, read_run
+from ccl.report import figures, measures
 from ccl.report.comparisons import differences
 from ccl.report.interval_plots import forest
 from ccl.report.ranking import ranking
@@ -32,6 +32,7 @@ from ccl.report.summary import every_run, random_accuracy, summary
 from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_markdown
 from ccl.run_files import find_runs
+from ccl.runs.run_folder import RunRecord, read_run
 from ccl.strategies import STRATEGIES
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -15,10 +15,10 @@ from ccl.data import chain, epoch_batches
 from ccl.encoders import MomentumEncoder
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import load_settings
-from ccl.report import RunLog
 from ccl.runs import run
 from ccl.runs.build import build_learner, build_plan, build_recipe, build_stream, build_viewer
 from ccl.runs.run_checkpoint import RunState, stamp
+from ccl.runs.run_folder import RunLog
 from ccl.settings import Settings
 from ccl.training import Progress, update
 from ccl.training.checkpoint import CheckpointStore

@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from ccl.data.ingest import gather
     from ccl.errors import UserError
     from ccl.loading import load_settings
-    from ccl.report.run_folder import RunRecord, read_run
     from ccl.runs.run import run
+    from ccl.runs.run_folder import RunRecord, read_run
     from ccl.settings import Settings
 
     __version__: str
@@ -120,7 +120,7 @@ _HOMES = {
     "ContinualEncoder": "continual_encoder.continual_encoder:ContinualEncoder",
     "EncoderTransformer": "continual_encoder.transformer:EncoderTransformer",
     "FrozenEncoder": "continual_encoder.frozen_encoder:FrozenEncoder",
-    "RunRecord": "report.run_folder:RunRecord",
+    "RunRecord": "runs.run_folder:RunRecord",
     "Settings": "settings:Settings",
     "UserError": "errors:UserError",
     "export": "continual_encoder.exporting:export",
@@ -134,7 +134,7 @@ _HOMES = {
     "load_settings": "loading:load_settings",
     "predict": "continual_encoder.classifiers:predict",
     "read_features": "continual_encoder.feature_files:read_features",
-    "read_run": "report.run_folder:read_run",
+    "read_run": "runs.run_folder:read_run",
     "run": "runs.run:run",
     "save_classifier": "continual_encoder.classifiers:save",
     "stored_collection": "continual_encoder.searching:stored_collection",

@@ -138,7 +138,6 @@ RETENTION: dict[str, PartRow] = {
         source="CCL, ICME 2022",
         weight=0.1,
         needs=frozenset({MEMORY, NEGATIVES, OLD_IMAGES}),
-        learns_in_first_step=True,
     ),
     "predictive_distillation": PartRow(
         home="retention.predictive_distillation:PredictiveDistillation",
@@ -182,7 +181,6 @@ RETENTION: dict[str, PartRow] = {
         source="CLA, CoLLAs 2025",
         weight=1.0,  # Differs: 0.1 in the authors' code; 1 and 2 in CLIMB, for ImageNet-100 and CIFAR-100
         has_norms=True,
-        learns_in_first_step=True,
     ),
     "der": PartRow(
         home="retention.stored_features:StoredFeatures",
@@ -236,7 +234,6 @@ WEIGHT_RULES: dict[str, PartRow] = {
         short="average",
         about="a moving average of the weights over updates is what is used",
         source="Soutif-Cormerais et al., CoLLAs 2023",
-        learns_in_first_step=True,
     ),
 }
 

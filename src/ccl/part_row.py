@@ -34,7 +34,6 @@ class PartRow:
     gives: frozenset[str] = frozenset()
     options: Mapping[str, Any] = field(default_factory=dict)  # fixed arguments of its class
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings, by sections, for this objective
-    learns_in_first_step: bool = False  # of a part that keeps the past: it holds state of the very first step too
     has_norms: bool = False  # of a part that keeps the past: it has batch norms of its own, which not every rank uses
     distance: str = ""  # of an objective: how far an embedding is from an earlier one, in its own kind of loss
     distance_weight: str = ""  # of an objective: which of its options is its weight of that distance, if there is one

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from ccl.report import read_run
 from ccl.runs import run
 from ccl.runs.display import PlainDisplay
+from ccl.runs.run_folder import read_run
 from ccl.training.checkpoint import CheckpointStore
 
 FIXTURE = Path(__file__).with_name("run_of_format_1")

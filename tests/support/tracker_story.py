@@ -6,8 +6,8 @@ from pathlib import Path
 from tracker_fakes import Points
 
 from ccl.loading import load_settings
-from ccl.report import RunLog
-from ccl.report.trackers import Tracker
+from ccl.runs.run_folder import RunLog
+from ccl.runs.trackers import Tracker
 
 PLAIN = {"epochs": 2, "dataset": ["digits", "capitals"], "data": {"root": None, "classes": list(range(900))}}
 Open = Callable[..., list[Tracker]]

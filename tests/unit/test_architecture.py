@@ -31,14 +31,14 @@ LAYERS = [
     ["weight_rules"],
     ["training"],
     ["evaluation"],
-    ["report"],
     ["runs"],
+    ["report"],
     ["continual_encoder"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Parts take plain keyword arguments: only the edge knows settings.
-KNOWS_SETTINGS = {name for names in LAYERS[LEVEL["report"] :] for name in names} | {"settings", "loading", "run_files"}
+KNOWS_SETTINGS = {name for names in LAYERS[LEVEL["runs"] :] for name in names} | {"settings", "loading", "run_files"}
 
 
 def home(path: Path) -> str:

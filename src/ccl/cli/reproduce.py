@@ -54,9 +54,9 @@ def reproduce(
     from rich.console import Console
 
     from ccl.cli.compare import run_and_report
+    from ccl.report.paper_artefacts import choose
     from ccl.runs.display import note
     from ccl.runs.grid_cells import make_cells
-    from ccl.runs.paper_artefacts import choose
 
     about, which, grid = choose(artefact, scale, stream or dataset, columns, lengths)
     cells = make_cells(grid, with_data(assignments, data_root, download))

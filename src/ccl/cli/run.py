@@ -18,9 +18,6 @@ def run(
     assignments: list[str] = SET,
     data_root: str | None = DATA_ROOT,
     download: bool = DOWNLOAD,
-    first_steps: Path | None = typer.Option(
-        None, "--first-steps", help="A folder in which runs that begin alike share their first step; compare has one."
-    ),
     dry_run: bool = typer.Option(False, "--dry-run", help="Only show what the run would cost; writes nothing."),
 ) -> None:
     """Learn one stream and leave everything in a run folder; the same command again resumes where it stopped.
@@ -57,7 +54,7 @@ def run(
 
     ranks.start(build_device(settings).type)
     display = make_display()
-    record = runs.run(settings, out, display, first_steps)
+    record = runs.run(settings, out, display)
     is_first = ranks.is_first()
     ranks.stop()
     if not is_first:

@@ -24,8 +24,8 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or an
     from ccl.continual_encoder.encoder_folder import EncoderFolder
     from ccl.data import BadImageError
     from ccl.data.decoding import decode
-    from ccl.report import read_run
     from ccl.run_files import CHECKPOINTS
+    from ccl.runs.run_folder import read_run
     from ccl.training.checkpoint import CheckpointStore
 
     if (state := EncoderFolder(folder)).exists():

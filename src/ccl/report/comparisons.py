@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ccl.report import measures
-from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, Measure, seeds_of
 from ccl.report.statistics import Difference, Share, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval
+from ccl.runs.run_folder import RunRecord
 
 Found = TypeVar("Found")
 BASELINES = ("finetuning", "simple_rehearsal")

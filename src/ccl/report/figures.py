@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from ccl.evaluation import AccuracyMatrix
 from ccl.report.drawing import GREY, INK, SMALL, SPAN, ArmStyle, Size, arm_styles, drawing, short, span_at_least
-from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, records_of
 from ccl.report.statistics import estimate
 from ccl.report.summary import RANDOM_TITLE, random_accuracy
+from ccl.runs.run_folder import RunRecord
 
 CurveOf = Callable[[AccuracyMatrix], list[float]]
 _LOSS_COLOURS = ("#0080c6", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")

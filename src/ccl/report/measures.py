@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer, plasticity, standard_error
-from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Measure
+from ccl.runs.run_folder import RunRecord
 
 
 def _of_matrix(read: Callable[[AccuracyMatrix], Tensor | float]) -> Measure:
@@ -24,9 +24,7 @@ first_step_at_the_end = _of_matrix(lambda matrix: matrix.per_step[-1, 0])
 
 def all_classes(record: RunRecord) -> float:
     """The headline: one probe over all classes after the last step, by the paper's protocol where a run has it."""
-    if not record.has_paper_probe:
-        return all_classes_of_matrix(record)
-    return next((float(row["accuracy"]) for row in record.rows if row["kind"] == "paper_probe"), math.nan)
+    return record.all_classes
 
 
 @_of_matrix
@@ -65,24 +63,13 @@ def training_seconds(record: RunRecord) -> float:
 
 def training_effort(record: RunRecord) -> float:
     """CPU time of training epochs, which other work on the machine changes less; on a GPU the time they took."""
-    return _effort(record.rows, record)
-
-
-def effort_in_first_steps(record: RunRecord) -> float:
-    """The same in units of the run's own first step; nan where there is no other step."""
-    first = [row for row in record.rows if row["kind"] == "epoch" and row.get("step") == 1]
-    whole = training_effort(record)
-    return math.nan if len(record.step_names) < 2 or not first else whole / _effort(first, record)
+    is_on_cpu = str(record.protocol.get("device", "")).startswith("cpu")
+    return _seconds(record.rows, "epoch", "cpu_seconds" if is_on_cpu else "seconds")
 
 
 def probe_seconds(record: RunRecord) -> float:
     """Time spent in probes."""
     return _seconds(record.rows, "probe")
-
-
-def _effort(rows: Sequence[Mapping[str, Any]], record: RunRecord) -> float:
-    is_on_cpu = str(record.protocol.get("device", "")).startswith("cpu")
-    return _seconds(rows, "epoch", "cpu_seconds" if is_on_cpu else "seconds")
 
 
 def _seconds(every: Sequence[Mapping[str, Any]], kind: str, clock: str = "seconds") -> float:

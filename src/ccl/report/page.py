@@ -17,7 +17,6 @@ from ccl.report.embedding_maps import embedding_maps
 from ccl.report.interval_plots import dots, forest
 from ccl.report.provenance import facts_by_arm, protocol_line
 from ccl.report.ranking import ranking
-from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, of_equal_steps, records_of
 from ccl.report.stream_panels import MOST_CURVES, stream_panels
 from ccl.report.summary import about_summary, costs, every_run, has_paper_probe, make_tables
@@ -25,6 +24,7 @@ from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
 from ccl.report.templates import render
 from ccl.report.thumbnails import MOST_IMAGES, gallery
+from ccl.runs.run_folder import RunRecord
 from ccl.strategies import STRATEGIES, VIEW_VARIANCE
 
 # Sections in their order, and what they are called.

@@ -8,9 +8,9 @@ from typing import Any
 
 from ccl.evaluation.paper_probe import PAPER_PROTOCOL
 from ccl.loading import dump_settings
-from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, records_of, seeds_of, varied_settings
 from ccl.report.tables import Table
+from ccl.runs.run_folder import RunRecord
 
 Facts = dict[str, str]
 

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from ccl.compatibility import asks_clusters
 from ccl.report import measures
 from ccl.report.comparisons import partners
-from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, Measure, has_seeds
 from ccl.report.tables import Cell, Table, interval
-from ccl.settings import Settings, beginning, has_common_beginning
+from ccl.runs.run_folder import RunRecord
+from ccl.settings import Settings
 from ccl.strategies import STRATEGIES
 
 _STORED = {"images": "Images (kB)", "vectors": "Vectors (kB)", "networks": "Networks (kB)"}
 
 _INTERVALS = "95 % interval: of the mean over seeds; where two overlap, the paired differences decide. "
 _NOTE = (
-    "Time: of training (on a CPU, of the processor), as a multiple of Finetuning's with the same objective and steps, "
-    "where both begin alike counted in their first steps, so that a run made in another hour of the machine compares; "
+    "Time: of training (on a CPU, of the processor), as a multiple of Finetuning's with the same objective and steps; "
     "memory: the most that the process held, with Python and torch, likewise. "
     "Stored when the stream has ended, beside the encoder itself: images with their files' sizes; vectors such as "
     "queues and banks; other networks such as teachers, predictors and an objective's own key encoder. Labels: what "
@@ -44,7 +43,7 @@ def _row(arm: Arm, arms: Sequence[Arm]) -> tuple[Cell, ...]:
         arm.name,
         accuracy,
         None if accuracy is None else interval(accuracy.low, accuracy.high),
-        _times(_relative_time(arm, arms)),
+        _times(relative(measures.training_effort, arm, arms)),
         _times(relative(measures.peak_megabytes, arm, arms)),
         *(_known(_mean(arm, stored(what))) for what in _STORED),
         labels_used(arm.settings),
@@ -55,14 +54,6 @@ def relative(price: Measure, arm: Arm, arms: Sequence[Arm]) -> float | None:
     """The mean of a price over that of Finetuning; None where either is not known."""
     found = [_mean(one, price) for one in (arm, *_baseline(arm, arms))]
     return None if len(found) < 2 or any(map(math.isnan, found)) or not found[1] else found[0] / found[1]
-
-
-def _relative_time(arm: Arm, arms: Sequence[Arm]) -> float | None:
-    """In first steps where these are the same work as Finetuning's: runs of other hours can then be compared."""
-    settings = [one.settings.model_copy(update={"seed": 0}) for one in (arm, *_baseline(arm, arms))]
-    begin_alike = all(map(has_common_beginning, settings)) and len(set(map(beginning, settings))) == 1
-    found = relative(measures.effort_in_first_steps, arm, arms) if begin_alike else None
-    return relative(measures.training_effort, arm, arms) if found is None else found
 
 
 def _baseline(arm: Arm, arms: Sequence[Arm]) -> list[Arm]:

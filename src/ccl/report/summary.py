@@ -8,10 +8,10 @@ from ccl.evaluation import standard_error
 from ccl.report import measures
 from ccl.report.comparisons import against_finetuning, differences
 from ccl.report.provenance import protocol_line, reservations, stamp
-from ccl.report.run_folder import RunRecord
 from ccl.report.run_groups import Arm, Measure, has_seeds, make_arms, records_of
 from ccl.report.statistics import Estimate
 from ccl.report.tables import Cell, Table
+from ccl.runs.run_folder import RunRecord
 
 RANDOM_TITLE = "Random initialisation"
 ALL_CLASSES = "All classes (%)"

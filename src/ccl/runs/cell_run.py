@@ -4,27 +4,24 @@ import json
 import math
 import os
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
 from ccl.errors import UserError
 from ccl.loading import dump_settings, read_settings
-from ccl.report import RunRecord, read_run
-from ccl.report.measures import all_classes
 from ccl.run_files import CHECKPOINTS, METRICS, PROTOCOL, SETTINGS, is_finished, read_status
 from ccl.runs.folder_lock import is_held
 from ccl.runs.grid_cells import Cell
 from ccl.runs.launchers import RunRequest, StartedRun
+from ccl.runs.run_folder import RunRecord, read_run
 from ccl.runs.supervision import Output, why_failed
-from ccl.settings import beginning, has_common_beginning
 
 _USER_ERROR = 2  # the exit code of a refusal
 _REFUSED_BY_LOCK = "is in use by"  # what `ccl run` says of a folder that another process holds
 _TAIL = 16_384  # bytes at the end of metrics.jsonl; the longest row, of a probe over a hundred steps, has 5,000
-# Folders beside the cells' own: the settings and the output of each, and first steps that they share.
-CELLS, LOGS, FIRST_STEPS = "cells", "logs", "first-steps"
+# Folders beside the cells' own: the settings and the output of each.
+CELLS, LOGS = "cells", "logs"
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ def cell_request(grid: Path, name: str, threads: int | None = None) -> RunReques
     """A cell that is to be run, once its settings are written."""
     grid = Path(os.path.abspath(grid))  # links stay: the machines of a cluster may not share what is behind
     settings, folder = settings_file(grid, name), grid / name
-    words = ["run", str(settings), "--out", str(folder), "--first-steps", str(grid / FIRST_STEPS)]
+    words = ["run", str(settings), "--out", str(folder)]
     log = grid / LOGS / f"{name}.txt"
     # A resumed run keeps its number of threads, as its last bits depend on it.
     return RunRequest(name, words, log, RunFolder(folder), threads, (settings, folder / SETTINGS))
@@ -103,20 +100,10 @@ class CellRun:
     def is_waiting(self) -> bool:
         return not self.is_settled and self.process is None and not self._is_elsewhere
 
-    @cached_property
-    def beginning(self) -> str | None:
-        """What runs that share their first step have in common; None for one that shares with none."""
-        return beginning(self.cell.settings) if has_common_beginning(self.cell.settings) else None
-
-    @property
-    def is_in_first_step(self) -> bool:
-        """Whether its first step may still be under way, so that nobody can share it yet."""
-        return self.beginning is not None and (_last_epoch(self.folder) or {"step": 1})["step"] == 1
-
     def state(self) -> CellState:
         """For display."""
         if self.record is not None:
-            accuracy = all_classes(self.record)
+            accuracy = self.record.all_classes
             return CellState("complete", 1.0, None if math.isnan(accuracy) else accuracy)
         share = share_done(self.folder, self.cell.settings.epochs)
         if self.failure is not None:

@@ -9,11 +9,11 @@ from ccl.data import load_dataset
 from ccl.data.cifar import LAYOUTS
 from ccl.errors import UserError
 from ccl.loading import read_settings
-from ccl.report import RunRecord
 from ccl.run_files import SETTINGS, is_finished
 from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure, cell_request
 from ccl.runs.grid_cells import Cell
 from ccl.runs.launchers import Launcher, LocalLauncher
+from ccl.runs.run_folder import RunRecord
 from ccl.runs.supervision import Notes, supervise
 
 _MAX_SHOWN = 8  # conflicts; the others are counted
@@ -55,9 +55,7 @@ def run_grid(
         for run in runs:
             run.process = under_way.get(run.name)
     jobs = max(1, min(jobs or launcher.num_at_once, len(unfinished)))
-    supervise(
-        runs, jobs, launcher, watcher, lambda: watcher.show({run.name: run.state() for run in runs}), in_turn=_in_turn
-    )
+    supervise(runs, jobs, launcher, watcher, lambda: watcher.show({run.name: run.state() for run in runs}))
     return GridOutcome(
         [run.record for run in runs if run.record is not None],
         [run.failure for run in runs if run.failure is not None],
@@ -107,15 +105,3 @@ def _prepare(unfinished: Sequence[Cell], folder: Path, watcher: Watcher) -> None
     for name, root in sorted(wanted, key=str):
         watcher.note(f"{name} is fetched if it is absent, once for all runs")
         load_dataset(name, root, download=True)
-
-
-def _in_turn(runs: Sequence[CellRun]) -> list[CellRun]:
-    """What waits to be started: last those that can share the first step of another, once that has learned it."""
-    learned = {run.beginning for run in runs if not run.is_in_first_step}
-    begun = {run.beginning for run in runs if run.process is not None} - learned
-    now, later = list[CellRun](), list[CellRun]()
-    for run in runs:
-        if run.is_waiting:
-            (later if run.beginning in begun else now).append(run)
-            begun |= {run.beginning} - learned
-    return [*now, *later]

@@ -9,8 +9,6 @@ import torch
 from ccl import ranks
 from ccl.data import write_bad_images
 from ccl.evaluation import AccuracyMatrix
-from ccl.report import RunRecord, read_run
-from ccl.report.trackers import make_trackers
 from ccl.run_files import CHECKPOINTS, PROTOCOL, is_finished
 from ccl.runs.build import (
     Stream,
@@ -21,28 +19,26 @@ from ccl.runs.build import (
     build_stream,
     build_viewer,
 )
-from ccl.runs.first_step import SharedFirstStep
 from ccl.runs.folder_lock import locked
 from ccl.runs.learner_size import refuse_too_large
 from ccl.runs.probing import Prober
 from ccl.runs.protocol import protocol, worth_knowing
+from ccl.runs.run_folder import RunRecord, read_run
 from ccl.runs.run_outputs import keep, stored
 from ccl.runs.session import Session
 from ccl.runs.start import Start, build_start, resolved
+from ccl.runs.trackers import make_trackers
 from ccl.settings import Settings
 from ccl.training import Observer, Progress, learn_stream
 from ccl.training.checkpoint import CheckpointStore
 from ccl.training.stop_signals import StopRequest
 
 
-def run(
-    settings: Settings, folder: str | Path, display: Observer | None = None, first_steps: Path | None = None
-) -> RunRecord:
+def run(settings: Settings, folder: str | Path, display: Observer | None = None) -> RunRecord:
     """Learn the stream that the settings describe, and leave everything in the folder.
 
     The same call again resumes where it stopped, to the same bits; a finished folder is read and returned. Where there
-    are several ranks, all make this call, and the first alone holds the folder, writes and shows. In the folder
-    `first_steps` runs that begin alike share their first step.
+    are several ranks, all make this call, and the first alone holds the folder, writes and shows.
 
     >>> few = ["dataset=symbols", "steps=2", "data.images_per_class=4", "epochs=1", "batch_size=8", "probe.after=never"]
     >>> record = ccl.run(ccl.load_settings("demo", [*few, "encoder.width=4", "memory.per_cluster=1"]), "runs/first")
@@ -65,8 +61,7 @@ def run(
         for line in [*worth_knowing(settings, stream), *([start.line] if start else [])]:
             display.note(line)
         about = protocol(settings, stream, device) | _weights(start, folder)
-        shared = first_steps and SharedFirstStep(first_steps, settings, stream.dataset.fingerprint, device)
-        session = Session(folder, settings, about, display, stop, trackers, shared or None)
+        session = Session(folder, settings, about, display, stop, trackers)
         with session.reporting():
             _learn(settings, stream, device, session, start)
         ranks.wait()

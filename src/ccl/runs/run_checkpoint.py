@@ -12,13 +12,11 @@ from torch import Tensor
 from ccl import ranks
 from ccl.errors import StoppedError, UserError
 from ccl.loading import dump_settings
-from ccl.report import Log
-from ccl.run_files import METRICS
 from ccl.runs.process_memory import give_back
+from ccl.runs.run_folder import Log
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Progress, SavePoint
-from ccl.training.checkpoint import Checkpoint, CheckpointStore
-from ccl.training.learner import OF_THE_PAST
+from ccl.training.checkpoint import CheckpointStore
 from ccl.training.stop_signals import StopRequest
 
 # Saving may take one part in so many of the time; epochs shorter than that are not worth a checkpoint each.
@@ -106,17 +104,6 @@ class RunState:
             part.load_state_dict(parts[name])
         self.log.resume(checkpoint.about["log"])
         self._restored_stamp = checkpoint.about
-        return Progress.restored(checkpoint.about["position"], parts["optimizer"])
-
-    def adopt(self, checkpoint: Checkpoint) -> Progress:
-        """Begin where another run's first step ended; what keeps the past stays as it was made here."""
-        parts, learner = by_part(checkpoint.tensors), self._parts["learner"]
-        own = learner.state_dict()
-        theirs = {name: value for name, value in parts["learner"].items() if not name.startswith(OF_THE_PAST)}
-        learner.load_state_dict({**own, **theirs})
-        for name in self._parts.keys() - {"learner", "memory"}:
-            self._parts[name].load_state_dict(parts[name])
-        self.log.adopt(checkpoint.files[METRICS], checkpoint.about["log"])
         return Progress.restored(checkpoint.about["position"], parts["optimizer"])
 
     def changed(self, name: str) -> list[Any] | None:

@@ -7,12 +7,11 @@ from typing import Any
 
 from ccl import ranks
 from ccl.errors import StoppedError
-from ccl.report import Log, RunLog
-from ccl.report.trackers import Tracker
 from ccl.run_files import CHECKPOINTS, read_status
-from ccl.runs.first_step import SharedFirstStep
 from ccl.runs.process_memory import peak_memory
 from ccl.runs.run_checkpoint import RunState, Stateful, resume, stamp
+from ccl.runs.run_folder import Log, RunLog
+from ccl.runs.trackers import Tracker
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Observers, Progress, SavePoint
 from ccl.training.checkpoint import CheckpointStore
@@ -30,9 +29,8 @@ class Session:
         display: Observer,
         stop: StopRequest,
         trackers: Sequence[Tracker] = (),
-        first_step: SharedFirstStep | None = None,
     ) -> None:
-        self.settings, self.display, self.stop, self._first_step = settings, display, stop, first_step
+        self.settings, self.display, self.stop = settings, display, stop
         self._peak_before = int(read_status(folder).get("peak_memory_bytes", 0))
         self.log = RunLog(folder, settings, about, trackers) if ranks.is_first() else Log(folder)
         self.observer = Observers(self.log, display)
@@ -68,28 +66,16 @@ class Session:
         )
         progress = resume(self._state, self.display)
         if progress is None:
-            progress = self._adopted(self._state)
-        if progress is None:
             self.log.begin()
         elif change := self._state.changed("epochs"):
             self.display.note(f"epochs changed from {change[0]} to {change[1]}: the steps from here on follow it")
             self.log.row("changed", epochs=change)
         return progress
 
-    def _adopted(self, state: RunState) -> Progress | None:
-        """The end of the first step, where another run that began alike has left it."""
-        found = self._first_step.take() if self._first_step else None
-        if found is None:
-            return None
-        self.display.note("the first step is taken from another run of the grid, which began alike")
-        return state.adopt(found)
-
     def save(self, progress: Progress, point: SavePoint) -> None:
         """Save if it is due, and stop if a signal has come."""
         assert self._state is not None, "resume comes first"
         self._state.save(progress, point)
-        if self._first_step is not None and point == "phase":
-            self._first_step.leave(progress, self._state.content(progress), self.log.folder)
 
     def _peak(self) -> int:
         return max(self._peak_before, peak_memory())

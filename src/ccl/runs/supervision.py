@@ -52,19 +52,7 @@ class Notes(Protocol):
 Run = TypeVar("Run", bound=Supervised)
 
 
-def waiting(runs: Sequence[Run]) -> list[Run]:
-    """What is to be started, in the order of the runs."""
-    return [run for run in runs if run.is_waiting]
-
-
-def supervise(
-    runs: Sequence[Run],
-    jobs: int,
-    launcher: Launcher,
-    notes: Notes,
-    show: Callable[[], None],
-    in_turn: Callable[[Sequence[Run]], Sequence[Run]] = waiting,
-) -> None:
+def supervise(runs: Sequence[Run], jobs: int, launcher: Launcher, notes: Notes, show: Callable[[], None]) -> None:
     """Start what waits, at most `jobs` at once, and `show` at every look, until all are settled.
 
     A signal is passed on; once all runs have saved their state and ended, StoppedError is raised. With a launcher that
@@ -74,7 +62,7 @@ def supervise(
         stop.is_immediate = False
         try:
             while True:
-                _look(runs, jobs, launcher, in_turn)
+                _look(runs, jobs, launcher)
                 show()
                 is_over = launcher.is_detached or all(run.is_settled for run in runs)
                 if stop.signal_number is not None or is_over:
@@ -85,15 +73,14 @@ def supervise(
         stop.raise_if_asked()
 
 
-def _look(
-    runs: Sequence[Run], jobs: int, launcher: Launcher, in_turn: Callable[[Sequence[Run]], Sequence[Run]]
-) -> None:
+def _look(runs: Sequence[Run], jobs: int, launcher: Launcher) -> None:
     """Take notice of what has ended, and start what may be started."""
     for run in runs:
         if not run.is_settled:
             run.look()
     free = jobs - sum(run.process is not None for run in runs)
-    chosen = {run.name: run for run in in_turn(runs)[: max(0, free)]}
+    waiting = [run for run in runs if run.is_waiting]
+    chosen = {run.name: run for run in waiting[: max(0, free)]}
     requests = (run.request(launcher.threads(jobs)) for run in chosen.values())  # made when the launcher has room
     for name, process in launcher.start(requests):
         chosen[name].process = process

@@ -3,7 +3,6 @@
 Settings stop at the edge: builders read them and pass plain keyword arguments; no part keeps a settings object.
 """
 
-from ccl.settings.beginning import beginning, has_common_beginning
 from ccl.settings.inputs import PRETRAINED, EncoderSettings
 from ccl.settings.resuming import FILLED_IN, MAY_CHANGE, differences
 from ccl.settings.section import Section, merged
@@ -17,9 +16,7 @@ __all__ = [
     "EncoderSettings",
     "Section",
     "Settings",
-    "beginning",
     "differences",
-    "has_common_beginning",
     "merged",
     "own_defaults",
 ]

@@ -16,7 +16,6 @@ from ccl.training.precision import LossScaler
 from ccl.views import ViewBatch
 
 CONTRAST = "contrast"
-OF_THE_PAST = ("registered_parts.", "statistics.")  # how the names of tensors begin that are not of the present
 
 
 class Learner(nn.Module):

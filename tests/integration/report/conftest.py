@@ -14,8 +14,8 @@ from tracker_story import PLAIN, Open
 
 from ccl.evaluation import AccuracyMatrix, ProbeResult
 from ccl.loading import load_settings
-from ccl.report import RunRecord
-from ccl.report.trackers import Tracker, make_trackers
+from ccl.runs.run_folder import RunRecord
+from ccl.runs.trackers import Tracker, make_trackers
 
 Rows = Sequence[Sequence[float] | None]
 

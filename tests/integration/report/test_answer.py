@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ccl.report import RunRecord
 from ccl.report.answer import answers, context
 from ccl.report.run_groups import make_arms
+from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]
 Grid = dict[str, Sequence[float]]

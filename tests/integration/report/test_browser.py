@@ -10,8 +10,8 @@ import pytest
 from browsing import LAPTOP, PHONE, browse, evaluated, measured, needs_chromium
 from PIL import Image
 
-from ccl.report import RunRecord
 from ccl.report.page import HEADINGS, write_page
+from ccl.runs.run_folder import RunRecord
 
 pytestmark = needs_chromium
 

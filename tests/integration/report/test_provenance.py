@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from ccl.report import RunRecord
 from ccl.report.provenance import facts_by_arm, run_facts
 from ccl.report.run_groups import make_arms
 from ccl.report.summary import costs
 from ccl.report.tables import text
+from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]
 

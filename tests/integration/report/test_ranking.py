@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ccl.loading import load_settings
-from ccl.report import RunRecord
 from ccl.report.page import write_outcome
 from ccl.report.ranking import labels_used, ranking
 from ccl.report.run_groups import make_arms
 from ccl.report.tables import Table, text
+from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]
 
@@ -111,27 +111,3 @@ def test_on_a_cpu_a_price_is_in_processor_time(record_of: Make, device: str, pri
     runs = [run("finetuning", 10.0, 4.0), run("ccl", 40.0, 6.0)]
     found = {row[0]: row[3] for row in cells(ranking(make_arms(runs)))}
     assert found == {"Finetuning": "1.00×", "CCL": price}
-
-
-@pytest.mark.parametrize(
-    ("strategy", "setting", "price"),
-    [
-        ("simple_rehearsal", "memory.per_cluster=3", "1.50×"),  # (10 + 20) / 10 beside (5 + 5) / 5
-        ("feature_prediction", "encoder.statistics=accumulated", "1.50×"),  # what follows training is not counted
-        ("simple_rehearsal", "batch_size=32", "3.00×"),  # another first step than Finetuning's
-        ("ccl", "memory.per_cluster=3", "3.00×"),  # its extra sample queue acts in the first step too
-        ("upper_bound", "seed=0", "3.00×"),  # it has no first step
-    ],
-)
-def test_a_slower_hour_does_not_count_where_first_steps_are_the_same_work(
-    record_of: Make, strategy: str, setting: str, price: str
-) -> None:
-    def run(strategy: str, setting: str, *seconds: float) -> RunRecord:
-        record = record_of(strategy, rows(50), setting, names=("one", "two"))
-        epochs = [{"kind": "epoch", "step": 1 + step, "seconds": spent} for step, spent in enumerate(seconds)]
-        return replace(record, rows=epochs)
-
-    runs = [run("finetuning", "seed=0", 5.0, 5.0), run(strategy, setting, 10.0, 20.0)]
-    found = {row[0].partition(",")[0]: row[3] for row in cells(ranking(make_arms(runs)))}
-    assert found.pop("Finetuning") == "1.00×"
-    assert list(found.values()) == [price]

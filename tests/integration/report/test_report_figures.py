@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from ccl.report import RunRecord
 from ccl.report.drawing import STYLES, arm_styles, to_svg
 from ccl.report.figures import (
     accuracy_matrix,
@@ -22,6 +21,7 @@ from ccl.report.figures import (
     losses,
 )
 from ccl.report.run_groups import Arm, make_arms, of_equal_steps
+from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from ccl.report import RunRecord, measures
+from ccl.report import measures
 from ccl.report.comparisons import comparisons, differences
 from ccl.report.interval_plots import dots, forest
 from ccl.report.run_groups import make_arms
+from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccl.report import RunRecord
 from ccl.report.page import HEADINGS, write_page
+from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]
 Keep = Callable[..., None]

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from ccl.errors import UserError
-from ccl.report import RunRecord
 from ccl.report.comparisons import differences
 from ccl.report.run_groups import make_arms
 from ccl.report.statistics import Estimate
 from ccl.report.summary import MEASURES, every_run
 from ccl.report.summary import summary as summary_of_arms
 from ccl.report.tables import Table, text, to_csv, to_latex, to_markdown, to_rich
+from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]
 

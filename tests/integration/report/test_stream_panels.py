@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccl.report import RunRecord
 from ccl.report.page import write_page
 from ccl.report.run_groups import make_arms
 from ccl.report.stream_panels import MOST_CURVES, stream_panels
+from ccl.runs.run_folder import RunRecord
 from ccl.strategies import STRATEGIES, strategy_title
 
 Make = Callable[..., RunRecord]

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccl.report import RunRecord
 from ccl.report.drawing import to_svg
 from ccl.report.page import write_page
 from ccl.report.run_groups import make_arms
 from ccl.report.sweep_plot import accuracy_against, varied_number
+from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]
 ROWS = [[30, 32, 34], [80, 40, 45], [70, 84, 50], [60, 72, 90]]

@@ -19,7 +19,7 @@ from tracker_story import (
     without_times,
 )
 
-from ccl.report.trackers import scalars
+from ccl.runs.trackers import scalars
 
 
 def test_names_of_scalars() -> None:

@@ -8,13 +8,13 @@ import pytest
 from benchmarks import kept_runs
 
 from ccl.loading import load_settings
-from ccl.report import RunRecord, read_run
 from ccl.report.comparisons import differences
 from ccl.report.ranking import ranking
 from ccl.report.run_groups import make_arms
 from ccl.report.summary import summary
 from ccl.report.tables import to_markdown
 from ccl.runs import run
+from ccl.runs.run_folder import RunRecord, read_run
 
 TINY = ["dataset=digits,greek", "data.images_per_class=12", "epochs=1", "encoder.width=8", "threads=1"]
 

@@ -11,10 +11,10 @@ from tiny import TINY
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
 from ccl.report.page import write_outcome
+from ccl.report.paper_artefacts import ARTEFACTS, choose
 from ccl.report.tables import text
 from ccl.runs import probing, run
 from ccl.runs.grid_cells import make_cells
-from ccl.runs.paper_artefacts import ARTEFACTS, choose
 
 NAMES = ["table1", "ablation", "queue-size", "clusters", "objectives", "figure1a", "figure1b", "transfer"]
 

@@ -6,11 +6,10 @@ from breaking import assert_same, quiet, run_broken
 from tiny import tiny_settings
 
 from ccl.compatibility import matters
-from ccl.report import RunRecord
 from ccl.report.provenance import stamp
 from ccl.runs import run
 from ccl.runs.build import build_device, build_learner
-from ccl.settings import has_common_beginning
+from ccl.runs.run_folder import RunRecord
 from ccl.strategies import STRATEGIES
 
 OF_TEACHER = ("strategy=ccl", "probe.network=teacher")
@@ -50,10 +49,3 @@ def test_the_catalogue_says_which_parts_have_a_teacher() -> None:
         found |= {name} if teacher is not None else set()
         assert (teacher is not None) == matters("probe.network", name, "moco_v2")
     assert found == {"variance_distillation", "ccl", "random_ccl"}
-
-
-def test_a_first_step_without_a_teacher_is_not_taken_over() -> None:
-    """The momentum is no part of what makes two first steps alike."""
-    distils = ("strategy=variance_distillation", "distillation.momentum=0.5")
-    assert has_common_beginning(tiny_settings(*distils))
-    assert not has_common_beginning(tiny_settings(*distils, "probe.network=teacher"))

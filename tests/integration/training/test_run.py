@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from ccl.encoders import Encoder
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.report import read_run
 from ccl.runs import run
 from ccl.runs.display import PlainDisplay
+from ccl.runs.run_folder import read_run
 
 FOLDER = (
     "epochs=1",

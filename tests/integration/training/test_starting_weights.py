@@ -18,7 +18,6 @@ from ccl.loading import load_settings
 from ccl.runs.build import build_learner, build_plan, build_recipe, build_stream
 from ccl.runs.run import run
 from ccl.runs.start import build_start, resolved
-from ccl.settings import has_common_beginning
 
 CPU = torch.device("cpu")
 VIT = ("encoder.backbone=networks:SmallViT", "encoder.width=8", "views.size=16")
@@ -48,7 +47,6 @@ def test_the_start_is_the_past_of_the_first_step(weights: Path, stream: Any) -> 
     assert all("predictive_distillation" in losses for losses in watcher.losses)
     from_nothing = Watcher()
     learn(tiny_settings(*VIT, "strategy=pfr"), from_nothing, stream=stream)
-    assert not has_common_beginning(settings)  # with runs that keep it otherwise
     assert "predictive_distillation" not in from_nothing.losses[0]
     assert "predictive_distillation" in from_nothing.losses[-1]
 

@@ -1,6 +1,7 @@
 """A run folder's small files: settings, protocol, status, metric rows and accuracies, written and read in one place."""
 
 import json
+import math
 import os
 import socket
 import time
@@ -13,8 +14,8 @@ from ccl.atomic_files import write_file
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import dump_settings, read_settings
-from ccl.report.trackers import Tracker
 from ccl.run_files import ACCURACY, METRICS, PROTOCOL, SETTINGS, STATUS, read_rows
+from ccl.runs.trackers import Tracker
 from ccl.settings import Settings
 from ccl.training import Observer, Remembered
 
@@ -34,9 +35,6 @@ class Log(Observer):
 
     def begin(self) -> None:
         """There is no checkpoint: start with no rows."""
-
-    def adopt(self, rows: bytes, state: Mapping[str, Any]) -> None:
-        """Begin with the rows of another run, whose log `state` described."""
 
     def status(self, state: str, **about: Any) -> None:
         """What the run is doing now."""
@@ -82,10 +80,6 @@ class RunLog(Log):
 
     def begin(self) -> None:
         (self.folder / METRICS).unlink(missing_ok=True)
-
-    def adopt(self, rows: bytes, state: Mapping[str, Any]) -> None:
-        write_file(self.folder / METRICS, rows)
-        self.resume(state)
 
     def status(self, state: str, **about: Any) -> None:
         """Replace status.json: what the run is doing now, and who does it."""
@@ -186,6 +180,13 @@ class RunRecord:
     def has_paper_probe(self) -> bool:
         """Whether its headline is a number of its own, by the paper's protocol, beside a matrix by the cached one."""
         return self.settings.probe.adds_paper_accuracy
+
+    @property
+    def all_classes(self) -> float:
+        """The headline: one probe over all classes after the last step, by the paper's protocol where a run has it."""
+        if self.has_paper_probe:
+            return next((float(row["accuracy"]) for row in self.rows if row["kind"] == "paper_probe"), math.nan)
+        return math.nan if self.accuracy is None else float(self.accuracy.all_class_total[-1])
 
     @property
     def num_test_images(self) -> list[int] | None:
