@@ -64,7 +64,7 @@ def _bare(settings: Settings) -> Callable[[], None]:
     side = build_recipe(settings).size
     images = torch.randn(settings.batch_size, 3, side, side)
     keys = torch.nn.functional.normalize(torch.randn(settings.batch_size, 128), dim=1)
-    optimizer = build_plan(settings).make_optimizer(learner, None)
+    optimizer = build_plan(settings).make_optimizer(learner)
     key_encoder = cast(MomentumEncoder, learner.objective.key_encoder)
 
     def arithmetic() -> None:
@@ -150,7 +150,7 @@ def saving() -> Iterator[Row]:
     learner.memory.add(source, torch.arange(500), 0, torch.zeros(500), torch.zeros(500))
     learner.begin_step(0, source.ids, num_new=len(source))
     progress, made = Progress(), stamp(settings, "")
-    optimizer = progress.take(torch.optim.SGD(learner.encoder.parameters(), 0.01, momentum=0.9), False)
+    optimizer = progress.take(torch.optim.SGD(learner.encoder.parameters(), 0.01, momentum=0.9))
 
     def saving() -> None:
         state.save(progress, "phase")

@@ -34,8 +34,7 @@ from Python (`ccl.load_settings`, `ContinualEncoder.create`); "none" is written 
 
 Defaults are the paper's values for CIFAR-100 where it has one; `ccl learn` chooses some anew from the images
 ([An encoder that keeps up](../keeping_up.md)), and presets and what an objective or a strategy wants lie above them.
-"Paper" is what the presets `cifar100` and `imagenet-sub` have
-where the paper gives a value; "authors' code" is the preset `authors-code` where it differs from the paper's text
+"Paper" is what the presets `cifar100` and `imagenet-sub` have where the paper gives a value
 ([the paper in the code](../paper_map.md)).
 """
 
@@ -48,13 +47,12 @@ class Entry:
     kind: str
     default: str
     paper: str
-    authors: str
     words: str
 
 
 def entries() -> dict[str, list[Entry]]:
     """The settings by their section, "" for those of none, each in the order of the models."""
-    presets = {name: load_settings(name).model_dump() for name in ("cifar100", "imagenet-sub", "authors-code")}
+    presets = {name: load_settings(name).model_dump() for name in ("cifar100", "imagenet-sub")}
     found: dict[str, list[Entry]] = {"": []}
     for name in setting_names():
         section, _, _ = name.rpartition(".")
@@ -72,13 +70,13 @@ def page() -> str:
         model = Settings.model_fields[section].annotation if section else None
         about = inspect.getdoc(model) if model else "Settings without a section."
         parts.append(f"## {section or 'Top level'}\n\n{(about or '').splitlines()[0]}\n")
-        parts.append("| setting | kind | default | paper | authors' code | |\n|---|---|---|---|---|---|")
+        parts.append("| setting | kind | default | paper | |\n|---|---|---|---|---|")
         parts.append("\n".join(map(_row, rows)) + "\n")
     return "\n".join(parts)
 
 
 def _row(entry: Entry) -> str:
-    cells = (f"`{entry.name}`", entry.kind, entry.default, entry.paper, entry.authors, entry.words)
+    cells = (f"`{entry.name}`", entry.kind, entry.default, entry.paper, entry.words)
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
@@ -90,9 +88,8 @@ def _entry(name: str, model: type[BaseModel], presets: dict[str, dict[str, Any]]
     if name in _PAPER:
         cifar, imagenet = _shown(values["cifar100"]), _shown(values["imagenet-sub"])
         paper = cifar if cifar == imagenet else f"{cifar}; ImageNet {imagenet}"
-    authors = _shown(values["authors-code"]) if values["authors-code"] != values["imagenet-sub"] else ""
     default = field.default if "." in name else Settings.model_fields[key].default
-    return Entry(name, _kind(field), _shown(default), paper, authors, _words(model, key))
+    return Entry(name, _kind(field), _shown(default), paper, _words(model, key))
 
 
 def _value(name: str, dumped: dict[str, Any]) -> Any:

@@ -13,7 +13,6 @@ from ccl.part_row import NEGATIVES as NEGATIVES
 from ccl.part_row import OLD_IMAGES as OLD_IMAGES
 from ccl.part_row import ONE_POOL as ONE_POOL
 from ccl.part_row import PATCHES as PATCHES
-from ccl.part_row import TEACHER as TEACHER
 from ccl.part_row import VIEWS as VIEWS
 from ccl.part_row import PartRow as PartRow
 
@@ -128,7 +127,6 @@ RETENTION: dict[str, PartRow] = {
         source="CCL, ICME 2022",
         weight=0.1,
         needs=frozenset({MEMORY, OLD_IMAGES}),
-        gives=frozenset({TEACHER}),
     ),
     "extra_sample_queue": PartRow(
         home="retention.extra_sample_queue:ExtraSampleQueue",

@@ -9,7 +9,6 @@ from ccl.catalogue import (
     OLD_IMAGES,
     RETENTION,
     SELECTIONS,
-    TEACHER,
     WEIGHT_RULES,
 )
 from ccl.strategies import STRATEGIES, Strategy
@@ -56,11 +55,6 @@ def _advice(part: str, need: str) -> str:
     return f"set weights.{part}=0, or objective={objectives[0]}"
 
 
-def has_teacher(method: Strategy) -> bool:
-    """Whether a part of it owns a momentum copy of the encoder, which may be probed."""
-    return any(TEACHER in RETENTION[name].gives for name in method.retention)
-
-
 def asks_clusters(selection: str, per_cluster: int, has_budget: bool) -> bool:
     """Whether a selection must know the number of clusters: to know how many images to keep, or to look at them."""
     return CLUSTERS in SELECTIONS[selection].needs if has_budget else per_cluster > 0
@@ -75,8 +69,6 @@ def matters(setting: str, strategy: str, objective: str) -> bool:
         return section == objective
     if row is None:
         return True
-    if setting == "probe.network":
-        return has_teacher(row)
     if part in RETENTION:
         return part in row.retention
     if part in COMPOSITIONS:

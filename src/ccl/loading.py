@@ -12,6 +12,28 @@ from pydantic import BaseModel, ValidationError
 from ccl.errors import RefusedError, UserError, did_you_mean
 from ccl.settings import WHOLE, Settings, merged, own_defaults
 
+# Settings that went out, by the value under which nothing changes: written folders have them.
+_GONE: Mapping[str, Any] = {
+    "distillation.plain_images": "old",
+    "distillation.reduction": "mean",
+    "distillation.rows": "plain",
+    "insdisc.bank_momentum": 0.5,
+    "insdisc.num_noise": None,
+    "insdisc.proximal": 0.0,
+    "memory.include_plain": False,
+    "memory.replacement": False,
+    "memory.score": "variance",
+    "memory.top_up": True,
+    "moco_v2.reset_key_encoder": False,
+    "optimizer.carry_momentum": False,
+    "optimizer.trust": 0.02,
+    "pnr.teacher_statistics": "running",
+    "predictive_distillation.distance_temperature": None,
+    "predictive_distillation.teacher_statistics": "running",
+    "probe.network": "product",
+    "views.hue": None,
+}
+
 
 class _Loader(yaml.SafeLoader):
     """YAML that reads 1e-4 as a number, as everyone expects, and not as a text as YAML 1.1 does."""
@@ -34,7 +56,7 @@ def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Setti
     >>> settings.epochs, settings.memory.per_cluster, settings.encoder.backbone
     (3, 5, 'convnet')
     """
-    values, asked = _read(preset_or_file), parsed(assignments)
+    values, asked = without_gone(_read(preset_or_file)), parsed(assignments)
     return validated(merged(_with_objective(values, asked), asked))
 
 
@@ -64,11 +86,26 @@ def validated(values: Mapping[str, Any], *, are_whole: bool = False) -> Settings
     which nothing changes, and not the one of the strategy.
     """
     try:
-        return Settings.model_validate(values, context={WHOLE: are_whole})
+        return Settings.model_validate(without_gone(values) if are_whole else values, context={WHOLE: are_whole})
     except ValidationError as error:
         causes = [entry.get("ctx", {}).get("error") for entry in error.errors()]
         is_refused = any(isinstance(cause, RefusedError) for cause in causes)
         raise (RefusedError if is_refused else UserError)("\n".join(_explain(error))) from None
+
+
+def without_gone(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file says, less the settings that went out; one that changed something is refused."""
+    found = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    for setting, harmless in _GONE.items():
+        section, _, key = setting.partition(".")
+        inner = found.get(section)
+        if not isinstance(inner, dict) or key not in inner:
+            continue
+        if (value := inner.pop(key)) != harmless:
+            raise UserError(f"{setting} is {value!r}: that setting went out, and only {harmless!r} can be read")
+        if not inner:
+            del found[section]  # nothing else may be left of it
+    return found
 
 
 def dump_settings(settings: Settings) -> str:

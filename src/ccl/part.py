@@ -113,7 +113,7 @@ class WeightRule(Part):
 class Retention(Part, ABC):
     """Keep the past. One file each."""
 
-    plain_images: Literal["none", "old", "batch"] = "none"  # which plain images the student must embed for it
+    embeds_plain = False  # whether the student must embed the old images without augmentation for it
     num_student_views = 1  # how many views the student must embed for it, where the objective asks for fewer
     num_further_views = 0  # how many more random views of old images the student must embed for it
     share_with_further = 1.0  # of how many of a batch's old images
@@ -125,7 +125,3 @@ class Retention(Part, ABC):
 
         Called from the second step on, and in the first where the encoder starts from weights that know something.
         """
-
-    def momentum_teacher(self) -> Encoder | None:
-        """The momentum copy that it teaches the student by, where its row gives a teacher: it may be probed."""
-        return None

@@ -11,7 +11,6 @@ PATCHES: Final = "patches"  # the backbone reads an image patch by patch, and so
 NEGATIVES: Final = "negatives"  # the objective pushes embeddings apart, so that more of them can be pushed from
 MEMORY: Final = "a memory"  # the strategy keeps images of earlier steps
 OLD_IMAGES: Final = "old images of their own"  # the composition shows some unmixed
-TEACHER: Final = "a teacher"  # a retention part owns a momentum copy of the encoder, which may be probed
 
 # What a selection reads of a step's images beside their ids, and what it may give.
 EMBEDDINGS: Final = "embeddings"

@@ -15,7 +15,6 @@ from ccl.catalogue import (
     OLD_IMAGES,
     PATCHES,
     RETENTION,
-    TEACHER,
     WEIGHT_RULES,
     short_of,
     title_of,
@@ -37,7 +36,7 @@ def test_names_are_distinct_titles_are_there_and_options_have_a_section(name: st
     tables = (BACKBONES, OBJECTIVES, RETENTION, COMPOSITIONS, WEIGHT_RULES)
     (row,) = [table[name] for table in tables if name in table]
     assert row.title
-    assert row.needs | row.gives <= {MEMORY, NEGATIVES, OLD_IMAGES, PATCHES, TEACHER}
+    assert row.needs | row.gives <= {MEMORY, NEGATIVES, OLD_IMAGES, PATCHES}
     assert title_of(name) == row.title
 
 
@@ -106,20 +105,6 @@ def test_names_without_a_row_are_shown_as_words() -> None:
             ["strategy=cla", "composition=lump"],
             "alignment.images=old needs old images of their own, and composition lump has none; "
             "set alignment.images=all",
-        ),
-        (
-            ["strategy=pnr", "objective=insdisc", "insdisc.num_noise=8"],
-            "pnr needs the whole bank as negatives; set insdisc.num_noise=null",
-        ),
-        (
-            ["strategy=simple_rehearsal", "probe.network=teacher"],
-            "probe.network=teacher needs a part with a teacher, and strategy simple_rehearsal has none; "
-            "set probe.network=product, or strategy=ccl",
-        ),
-        (
-            ["strategy=ccl", "probe.network=teacher", "encoder.statistics=remembered"],
-            "encoder.statistics=remembered replaces the statistics of what is exported, and probe.network=teacher "
-            "probes another network; set encoder.statistics=running",
         ),
         (
             ["strategy=finetuning", "objective=mae", "encoder.backbone=convnet"],

@@ -22,7 +22,7 @@ def run(
 ) -> None:
     """Learn one stream and leave everything in a run folder; the same command again resumes where it stopped.
 
-    Presets: demo, cifar100, cifar100-mini, domains-mini, imagenet-sub, imagenet-full, authors-code, folder.
+    Presets: demo, cifar100, cifar100-mini, domains-mini, imagenet-sub, imagenet-full, folder.
 
     Streams: data.stream=class, domain, data (random parts), blurred (classes overlap) or free (no borders);
     docs/streams.md.

@@ -8,7 +8,7 @@ import torch
 from ccl.continual_encoder.default_settings import changed, choose
 from ccl.continual_encoder.drop_effort import DropSize, choose_effort, effort_of
 from ccl.data import Gathered
-from ccl.loading import validated
+from ccl.loading import validated, without_gone
 from ccl.runs.run_checkpoint import by_part
 from ccl.runs.start import resolved
 from ccl.settings import Settings, merged, own_defaults
@@ -23,7 +23,7 @@ def asked_until(parent: Checkpoint | None, before: Settings | None, asked_first:
         return dict(asked_first)
     if ASKED not in parent.about and before is not None:  # made by a ccl that chose once for all drops: it stays so
         return effort_of(before)
-    return dict(parent.about[ASKED])
+    return without_gone(parent.about[ASKED])
 
 
 def chosen_settings(

@@ -179,15 +179,13 @@ class _Drop:
         with session.reporting():
             progress = session.resume(learner, fingerprint)
             if progress is None:
-                momentum = by_part(self.parent.tensors)["optimizer"] if self.parent else {}
-                progress = Progress.restored({"step": self.step}, momentum)
+                progress = Progress(self.step)
             selection, clusters = build_selection(settings), _clusters(settings, len(images))
             plan, observer, num_past = build_plan(settings), session.observer, int(self.past["next_id"])
             if progress.step == self.step:  # drops of ccl 0.1 stand at the next step when they are learned
                 learn_step(
                     learner, images, viewer, plan, progress, selection, clusters, num_past, observer, session.save
                 )
-        self.momentum = progress.state_dict() if settings.optimizer.carry_momentum else {}
 
     def _about(self, new: Gathered, learner: Learner) -> dict[str, Any]:
         """What the state will remember of this step, beside how it was judged."""
@@ -221,7 +219,7 @@ class _Drop:
     ) -> Outcome:
         """Everything is written aside first; the ledger's line makes it current."""
         number, num_seen = self.ledger.latest + 1, int(self.past["next_id"]) + len(new.source)
-        parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict(), "optimizer": self.momentum}
+        parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict()}
         steps = [*self.past["steps"], {**step, "version": number}]
         about = {
             "version": number,

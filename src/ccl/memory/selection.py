@@ -5,7 +5,6 @@ at most `count` positions in the order of choice, so that whoever has room for f
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ccl.seeding import generator, permutation
@@ -17,30 +16,19 @@ def view_variance(view_embeddings: Tensor) -> Tensor:
     return variance.sum(dim=1)
 
 
-def distance_to_mean(view_embeddings: Tensor) -> Tensor:
-    """Sum of squared distances of the views to their renormalised mean: (N, V, D) -> (N,). The authors' code scores so.
-
-    Unit rows are ordered by it as by their variance.
-    """
-    views = view_embeddings.float()
-    centre = F.normalize(views.mean(dim=1, keepdim=True), dim=2)  # (N, 1, D)
-    return (views - centre).square().sum(dim=(1, 2))
-
-
-def lowest_scores(scores: Tensor, clusters: Tensor, per_cluster: int, top_up: bool = True) -> Tensor:
+def lowest_scores(scores: Tensor, clusters: Tensor, per_cluster: int) -> Tensor:
     """Positions of the `per_cluster` lowest scores in each cluster, ascending; ties go to the earlier image.
 
-    A cluster with fewer images gives all it has; with `top_up` the budget is then filled with the lowest scores left.
+    A cluster with fewer images gives all it has; the lowest scores left then make up for it.
     """
     order = torch.argsort(scores, stable=True)  # (N,)
     taken = torch.zeros(len(scores), dtype=torch.bool)
     distinct = torch.unique(clusters)
     for cluster in distinct:
         taken[order[clusters[order] == cluster][:per_cluster]] = True
-    if top_up:
-        missing = min(per_cluster * len(distinct), len(scores)) - int(taken.sum())
-        left = order[~taken[order]]
-        taken[left[:missing]] = True
+    missing = min(per_cluster * len(distinct), len(scores)) - int(taken.sum())
+    left = order[~taken[order]]
+    taken[left[:missing]] = True
     return torch.nonzero(taken).flatten()
 
 
@@ -54,11 +42,9 @@ def lowest_view_variance(view_embeddings: Tensor, clusters: Tensor, per_cluster:
     return lowest_scores(view_variance(view_embeddings), clusters, per_cluster)
 
 
-def random_draw(num_images: int, count: int, *context: int | str, replacement: bool = False) -> Tensor:
+def random_draw(num_images: int, count: int, *context: int | str) -> Tensor:
     """Sorted positions of `count` images (all, if there are fewer) drawn at random."""
     draw = generator(*context, "draw")
-    if replacement:
-        return torch.randint(num_images, (count,), generator=draw).sort().values
     return torch.randperm(num_images, generator=draw)[:count].sort().values
 
 

@@ -16,6 +16,8 @@ from ccl.views import ViewBatch
 class MoCoV2(Objective):
     """Paper: §MoCoV2. The key encoder and the queue carry over from step to step.
 
+    Differs: the authors' code restarts the key encoder at every step.
+
     `symmetric` is MoCoV2+ (solo-learn): both views are queries, each against its key and the other view's past keys,
     and the loss is the mean of both. Over each step the key encoder's momentum rises to
     `final_key_momentum`, where there is one.
@@ -32,14 +34,12 @@ class MoCoV2(Objective):
         final_key_momentum: float | None = None,
         temperature: float,
         seed: int = 0,
-        reset_key_encoder: bool = False,
         mask_same_image: bool = False,
         symmetric: bool = False,
     ) -> None:
         super().__init__()
         self.temperature = temperature
         self.seed = seed
-        self.reset_key_encoder = reset_key_encoder
         self.mask_same_image = mask_same_image
         self.final_key_momentum = key_momentum if final_key_momentum is None else final_key_momentum
         self.key_encoder = MomentumEncoder(encoder, key_momentum, batch_statistics=True)
@@ -50,11 +50,6 @@ class MoCoV2(Objective):
             self.num_student_views = 2
             # Two queues, as MoCoV2+ has: each then reaches as far back as the one of MoCo v2 does.
             self.first_view_queue = FeatureQueue(queue_size, encoder.dim, seed + 3)  # a random start of its own
-
-    def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
-        # Differs: the authors' code restarts the key encoder at every step; `reset_key_encoder` does that.
-        if self.reset_key_encoder:
-            self.key_encoder.reset(encoder)
 
     def contrast(
         self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]

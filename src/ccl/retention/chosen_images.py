@@ -30,13 +30,8 @@ class Chosen:
 
     def past(self, teacher: MomentumEncoder, context: BatchContext) -> list[Embedded]:
         """What a copy makes of this rank's chosen images in each view that the student saw, M rows each."""
-        views = context.batch.views[: len(context.student)]
-        # A copy that normalises with the batch's statistics must see the whole batch.
-        shown = views if teacher.batch_statistics else [view[self.rows] for view in views]
-        taught = teacher.embed(torch.cat(list(shown)))
-        size = len(shown[0])
-        parts = [taught.rows(slice(view * size, (view + 1) * size)) for view in range(len(shown))]
-        return [part.rows(self.rows) for part in parts] if teacher.batch_statistics else parts
+        shown = [view[self.rows] for view in context.batch.views[: len(context.student)]]
+        return teacher.embed(torch.cat(shown)).split([len(view) for view in shown])
 
 
 def choose(context: BatchContext, images: Images, fewest: int = 2) -> Chosen | None:

@@ -1,7 +1,6 @@
 """Embeddings of the past are negatives too, of the contrast and of the distillation. PNR."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -34,14 +33,13 @@ class PastNegatives(Retention):
         seed: int = 0,
         queue_size: int = 4096,
         hidden: int = 512,
-        teacher_statistics: Literal["running", "batch"] = "running",
     ) -> None:
         super().__init__()
         self.temperature = temperature
         self.distance = own_distance(None, objective_distance)
         self.weight = own_weight(self.distance, objective_distance, objective_weight)
-        # Differs: the authors' copy evaluates until the first validation only; `teacher_statistics: batch` is the rest.
-        self.teacher = MomentumEncoder(encoder, momentum=1.0, batch_statistics=teacher_statistics == "batch")
+        # Differs: the authors' copy evaluates until the first validation only.
+        self.teacher = MomentumEncoder(encoder, momentum=1.0)
         # Differs: the authors give SimCLR's and BYOL's predictor raw projections; here it reads unit rows, as MoCo's
         # does. MoCo's student embeds one view, unless `moco_v2.symmetric`.
         self.predictor = Predictor(encoder.dim, hidden)

@@ -16,7 +16,7 @@ class PredictiveDistillation(Retention):
 
     In the projection's space this is CaSSLe, and `distance` None is the objective's own kind of loss; in the features'
     space it is PFR (Gomez-Villa et al., CVPRW 2022), and None is the cosine. `images` says which images of a batch
-    count. The temperature of InfoNCE is the run's where `distance_temperature` is None.
+    count.
 
     With `relative` the loss is multiplied by the images of earlier steps for each new one: a poor past weighs little.
 
@@ -37,12 +37,10 @@ class PredictiveDistillation(Retention):
         images: Images = "all",
         hidden: int = 512,
         predictor: Literal["keep", "restart", "identity"] = "keep",
-        teacher_statistics: Literal["running", "batch"] = "running",
-        distance_temperature: float | None = None,
         relative: bool = False,
     ) -> None:
         super().__init__()
-        self.temperature = distance_temperature or temperature
+        self.temperature = temperature
         self.seed = seed
         self.space = space
         self.distance = own_distance(distance, objective_distance if space == "projection" else "cosine")
@@ -50,9 +48,9 @@ class PredictiveDistillation(Retention):
         self.images = images
         self.relative = relative
         self.restarts = predictor != "keep"
-        # Differs: the authors' frozen copy is left in training mode and normalises with the new step's batches;
-        # `teacher_statistics: batch` does that.
-        self.teacher = MomentumEncoder(encoder, momentum=1.0, batch_statistics=teacher_statistics == "batch")
+        # Differs: the authors' frozen copy is left in training mode and normalises with the new step's batches; and the
+        # temperature of their InfoNCE is 0.2, here the run's.
+        self.teacher = MomentumEncoder(encoder, momentum=1.0)
         # Differs: the authors distil both views; here those that the objective has the student embed, which of MoCo v2
         # is the first alone, unless `moco_v2.symmetric`. They also divide the predictor's rate by a weight below 1.
         dim = encoder.dim if space == "projection" else encoder.num_features

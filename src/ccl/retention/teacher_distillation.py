@@ -1,7 +1,5 @@
 """Self-supervised distillation from a momentum teacher, on the old images of a batch."""
 
-from typing import Literal, cast
-
 import torch
 from torch import Tensor
 
@@ -14,11 +12,12 @@ from ccl.retention.chosen_images import choose
 class TeacherDistillation(Retention):
     """The teacher is the student as it was when the step began, and follows it once an epoch. Paper: eqs. 3 and 4.
 
-    `rows` says which embeddings stand in the rows of the similarity matrix: those of the "plain" images (paper) or of
-    the augmented "view" (authors' code). `plain_images` "old" embeds the old images of the batch in the student's one
-    forward; "batch" embeds the whole batch in a forward of its own, as the authors' code does. Temperatures default to
-    the objective's for the student and the student's for the teacher.
+    Temperatures default to the objective's for the student and the student's for the teacher.
     """
+
+    # Differs: the authors' code has augmented views in the rows of the similarity matrix, and embeds the whole batch's
+    # plain images in a forward of their own.
+    embeds_plain = True
 
     def __init__(
         self,
@@ -28,20 +27,11 @@ class TeacherDistillation(Retention):
         momentum: float,
         student_temperature: float | None = None,
         teacher_temperature: float | None = None,
-        rows: Literal["plain", "view"] = "plain",
-        reduction: Literal["mean", "sum"] = "mean",
-        plain_images: Literal["old", "batch"] = "old",
     ) -> None:
         super().__init__()
         self.student_temperature = student_temperature or temperature
         self.teacher_temperature = teacher_temperature or self.student_temperature
-        self.rows = rows
-        self.reduction = reduction
-        self.plain_images = plain_images
         self.teacher = MomentumEncoder(encoder, momentum)
-
-    def momentum_teacher(self) -> Encoder:
-        return cast(Encoder, self.teacher.copy)
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         self.teacher.reset(encoder)
@@ -57,11 +47,9 @@ class TeacherDistillation(Retention):
         plain, view, then_plain, then_view = chosen.everywhere(
             context.student_plain.unit, student_view, taught_plain, taught_view
         )  # (M of all ranks, D) each
-        student, taught = (plain, view), (then_plain, then_view)
-        if self.rows == "view":
-            student, taught = student[::-1], taught[::-1]
-        loss = similarity_distillation(*student, *taught, self.student_temperature, self.teacher_temperature)
-        return loss * chosen.num if self.reduction == "sum" else loss
+        return similarity_distillation(
+            plain, view, then_plain, then_view, self.student_temperature, self.teacher_temperature
+        )
 
     def end_epoch(self, encoder: Encoder) -> None:
         self.teacher.follow(encoder)

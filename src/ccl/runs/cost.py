@@ -156,7 +156,7 @@ def _learning_alike(settings: Settings) -> str:
 def _count(values: str) -> _Counted:
     settings, device = Settings.model_validate_json(values), torch.device("cpu")
     learner, plan, size = build_learner(settings, device), build_plan(settings), build_recipe(settings).size
-    optimizer = plan.make_optimizer(learner, None)
+    optimizer = plan.make_optimizer(learner)
     learner.begin_step(0, torch.arange(0), num_new=0)
     state_bytes = _bytes_of(learner.state_dict())
     forward, activations = _one_forward(learner.encoder, size)

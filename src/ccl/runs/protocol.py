@@ -58,7 +58,6 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
         "statistics": settings.encoder.statistics,
         "views": settings.views.recipe,
         "probe": "linear, frozen features, after training (offline); see 'protocol' of each probe row",
-        "probed_network": settings.probe.network,
         "seed": settings.seed,
         "ccl": version("ccl"),
         "code": code_hash(),

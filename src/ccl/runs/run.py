@@ -97,9 +97,7 @@ def _learn(settings: Settings, stream: Stream, device: torch.device, session: Se
     if dataset.skipped and ranks.is_first():
         write_bad_images(session.log.folder / "bad_images.csv", dataset.skipped)
     session.display.run_begins(settings.strategy, [len(images) for images in stream.arrivals], settings.epochs)
-    probed = learner.product if settings.probe.network == "product" else learner.teacher
-    assert probed is not None, "settings refuse a teacher where there is none"
-    prober = Prober(settings, stream, probed, viewer, matrix, session)
+    prober = Prober(settings, stream, learner.product, viewer, matrix, session)
     progress = session.resume(learner, dataset.fingerprint, {"accuracy": matrix})
     if progress is None:
         progress = Progress()

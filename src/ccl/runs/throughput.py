@@ -26,7 +26,7 @@ def measured_rate(settings: Settings, seconds: float = 2.0, now: Callable[[], fl
     size, count = settings.data.resize or build_recipe(settings).size, 4 * num_images
     source = ArraySource(torch.randint(256, (count, 3, size, size), dtype=torch.uint8))
     learner.begin_step(0, source.ids, count)
-    optimizer = build_plan(settings).make_optimizer(learner, None)
+    optimizer = build_plan(settings).make_optimizer(learner)
     batches = torch.split(torch.arange(count), num_images)
     started, done = now(), -1
     while done < 1 or now() - started < seconds:

@@ -42,7 +42,6 @@ class ViewSettings(Section):
     flip: Share | None = None  # how often a view is mirrored
     grey_probability: Share | None = None  # how often it loses its colours
     jitter_probability: Share | None = None  # how often brightness, contrast, saturation and hue change
-    hue: Annotated[float, Field(ge=0.0, le=0.5)] | None = None  # how far the hue may turn; 0.5: half a circle
     blur_probability: Share | None = None  # how often it is blurred
     # Of values in 0 … 1, for red, green and blue; None: as the network or its weights say, else the recipe's
     mean: Channels | None = None
@@ -105,14 +104,12 @@ class OptimizerSettings(Section):
     learning_rate: Positive = 0.06  # where the schedule of each step begins
     momentum: Share = 0.9  # adamw: its first beta
     beta2: Share = 0.999  # adamw only
-    trust: Positive = 0.02  # lars only: how far a layer moves, relative to its norm
     weight_decay: Weight = 5e-4  # the strength of l2
     # The rate of a stage of the backbone is so much of that of the stage after it, and the head has the full rate
     layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     decay_norms: bool = True  # false: no weight decay on biases and batch norm; lars never has one there
     schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate over a step
     warmup_epochs: CountOrZero = 0  # of each step, over which the learning rate rises linearly
-    carry_momentum: bool = False  # authors' code: true
 
 
 class TopSettings(Section):

@@ -16,17 +16,8 @@ class MoCoSettings(Section):
     queue_size: Count = 4096  # keys that are negatives
     key_momentum: Share = 0.99  # of the key encoder, per update
     final_key_momentum: Share | None = None  # at the end of each step, by a cosine; None: the same; MoCoV2+: 0.999
-    reset_key_encoder: bool = False  # authors' code: true
     mask_same_image: bool = False  # leave an image's own earlier keys out of its negatives
     symmetric: bool = False  # MoCoV2+: both views are queries, each against a queue of the other's keys
-
-
-class InsDiscSettings(Section):
-    """InsDisc."""
-
-    num_noise: Count | None = None  # None: the exact softmax over the bank; InsDisc on ImageNet: 4096
-    bank_momentum: Share = 0.5  # of an image's vector in the bank
-    proximal: Weight = 0.0  # the weight of the squared distance to the image's vector in the bank
 
 
 class BYOLSettings(Section):
@@ -84,14 +75,10 @@ class MemorySettings(Section):
     per_cluster: CountOrZero = 20  # of each step, so the memory grows with the stream
     clusters: Count | Literal["estimate"] | None = None  # None: the number of classes in the step (docs/memory.md)
     # At most so many images ("300") or bytes of their files ("50MB") in all, each step an equal share; None: no limit.
-    # A share is filled in turns over the clusters: per_cluster, top_up and replacement then say nothing.
+    # A share is filled in turns over the clusters: per_cluster then says nothing.
     budget: Count | str | None = None
     selection: str | None = None  # a row of `ccl methods`; None: the strategy's own
     num_views: Annotated[int, Field(ge=2)] = 6  # over which an image's variance is taken
-    include_plain: bool = False  # authors' code: true
-    score: Literal["variance", "distance_to_mean"] = "variance"  # authors' code: distance_to_mean
-    top_up: bool = True  # authors' code: false
-    replacement: bool = False  # authors' code: true
 
     @field_validator("selection")
     @classmethod
@@ -112,9 +99,6 @@ class DistillationSettings(Section):
     momentum: Share = 0.996  # of the teacher, per epoch
     student_temperature: Positive | None = None  # None: the objective's; authors' code: 0.07
     teacher_temperature: Positive | None = None  # None: the student's; authors' code: 0.04
-    rows: Literal["plain", "view"] = "plain"  # authors' code: view
-    reduction: Literal["mean", "sum"] = "mean"  # of the loss over rows
-    plain_images: Literal["old", "batch"] = "old"  # authors' code: batch
 
 
 class QueueSettings(Section):
@@ -149,8 +133,6 @@ class PredictiveSettings(Section):
     hidden: Count = 512  # authors' code: 2048; PFR's: 256
     # Over steps: it stays as it is, begins anew with random weights, or begins anew as the identity, by a shortcut
     predictor: Literal["keep", "restart", "identity"] = "keep"
-    teacher_statistics: Literal["running", "batch"] = "running"  # authors' code: batch
-    distance_temperature: Positive | None = None  # of info_nce; None: the run's; authors' code: 0.2
     relative: bool = False  # times the images of earlier steps for each new one
 
 
@@ -159,7 +141,6 @@ class PNRSettings(Section):
 
     queue_size: Count = 4096  # of the frozen copy's keys, where the objective has a queue or bank too; authors': 65536
     hidden: Count = 512  # authors' code: 2048
-    teacher_statistics: Literal["running", "batch"] = "running"  # authors' code: batch, after its first validation
 
 
 class CrossTaskSettings(Section):
@@ -214,7 +195,6 @@ class PartSettings(TopSettings):
     """One field for each section above: the next fields of `Settings`."""
 
     moco_v2: MoCoSettings = MoCoSettings()
-    insdisc: InsDiscSettings = InsDiscSettings()
     byol: BYOLSettings = BYOLSettings()
     simsiam: SimSiamSettings = SimSiamSettings()
     barlow_twins: BarlowTwinsSettings = BarlowTwinsSettings()

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import ValidationInfo, model_validator
 
 from ccl.catalogue import COMPOSITIONS, OBJECTIVES, OLD_IMAGES
-from ccl.compatibility import backbone_refusal, has_teacher, refusal
+from ccl.compatibility import backbone_refusal, refusal
 from ccl.errors import RefusedError, did_you_mean
 from ccl.settings.parts import PartSettings
 from ccl.settings.section import Count, Positive, Section, merged
@@ -21,9 +21,6 @@ class ProbeSettings(Section):
     paper_protocol: bool = False
     # by which protocol the accuracy matrix is filled; paper: T + 1 such probes for each of its rows
     matrix: Literal["cached", "paper"] = "cached"
-    # product: what is selected with and exported, the student or what a weight rule makes of it; teacher: the momentum
-    # copy of a strategy that distils from one, such as ccl
-    network: Literal["product", "teacher"] = "product"
 
     @property
     def adds_paper_accuracy(self) -> bool:
@@ -154,16 +151,3 @@ class Settings(PartSettings):
                 raise RefusedError(f"{name}.target=stored needs {what}; set {name}.target=average")
             if getattr(section, "images", None) == "old":
                 raise RefusedError(f"{name}.images=old needs {what}; set {name}.images=all")
-        if self.probe.network == "teacher":
-            if not has_teacher(method):
-                raise RefusedError(
-                    f"probe.network=teacher needs a part with a teacher, and strategy {self.strategy} has none; "
-                    "set probe.network=product, or strategy=ccl"
-                )
-            if self.encoder.statistics != "running":
-                raise ValueError(
-                    f"encoder.statistics={self.encoder.statistics} replaces the statistics of what is exported, and "
-                    "probe.network=teacher probes another network; set encoder.statistics=running"
-                )
-        if "pnr" in method.retention and self.objective == "insdisc" and self.insdisc.num_noise is not None:
-            raise RefusedError("pnr needs the whole bank as negatives; set insdisc.num_noise=null")

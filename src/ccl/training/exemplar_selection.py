@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from ccl.encoders import Encoder
 from ccl.encoders.feature_extraction import evaluating, extract
 from ccl.memory.budget import Budget, within
 from ccl.memory.clusters import estimate_num_clusters, group
-from ccl.memory.selection import distance_to_mean, lowest_scores, random_draw, view_variance
+from ccl.memory.selection import lowest_scores, random_draw, view_variance
 from ccl.strategies import RANDOM, VIEW_VARIANCE
 from ccl.training.learner import Learner
 from ccl.views import Viewer
@@ -30,11 +29,7 @@ class Selection:
     method: str  # a row of the catalogue's selections
     per_cluster: int
     num_views: int = 6
-    include_plain: bool = False
-    score: Literal["variance", "distance_to_mean"] = "variance"
-    top_up: bool = True
-    replacement: bool = False
-    budget: Budget | None = None  # of the whole memory; per_cluster, top_up and replacement then say nothing
+    budget: Budget | None = None  # of the whole memory; per_cluster then says nothing
     seed: int = 0
     batch_size: int = 512
 
@@ -76,7 +71,7 @@ def remember(
     if CLUSTERS in row.needs:
         clusters = ranks.from_first(partial(group, embeddings, number, selection.seed, step))  # (N,)
     if VIEWS in row.needs:
-        scores = _scores(learner.product, source, viewer, step, embeddings, selection)  # (N,)
+        scores = _scores(learner.product, source, viewer, step, selection)  # (N,)
     images = _Candidates(source.ids, embeddings, clusters, scores, selection.seed, step)
     if budget is None:
         chosen = _of_clusters(images, number, selection)
@@ -125,12 +120,12 @@ class _Candidates:
 
 
 def _of_clusters(images: _Candidates, number: int, selection: Selection) -> Tensor:
-    """Positions of `per_cluster` images for each cluster; the paper's two selections have options of their own."""
+    """Positions of `per_cluster` images for each cluster; the paper's two selections are not orders of choice here."""
     if selection.method == RANDOM:
         count = selection.per_cluster * number
-        return random_draw(len(images.ids), count, images.seed, images.step, replacement=selection.replacement)
+        return random_draw(len(images.ids), count, images.seed, images.step)
     if selection.method == VIEW_VARIANCE:
-        return lowest_scores(images.scores, images.clusters, selection.per_cluster, selection.top_up)
+        return lowest_scores(images.scores, images.clusters, selection.per_cluster)
     return images.in_order(selection.method, selection.per_cluster * number)
 
 
@@ -141,18 +136,13 @@ def _within_budget(budget: Budget, room: int, source: ImageSource, images: _Cand
     return order[within(sizes, room)]
 
 
-def _scores(
-    encoder: Encoder, source: ImageSource, viewer: Viewer, step: int, plain: Tensor, selection: Selection
-) -> Tensor:
+def _scores(encoder: Encoder, source: ImageSource, viewer: Viewer, step: int, selection: Selection) -> Tensor:
     """The views' spread, (N,), batch by batch, so that the views of a large step are never held at once."""
-    measure = view_variance if selection.score == "variance" else distance_to_mean
     mine = ranks.share(torch.arange(len(source)))
     scores = []
     with evaluating(encoder):
         batches = torch.split(mine, selection.batch_size)
         for batch in viewer.batches(source, batches, moment=(step, SELECTION_EPOCH), num_views=selection.num_views):
             embedded = [encoder(view).float().cpu() for view in batch.views]
-            if selection.include_plain:
-                embedded.append(plain[batch.positions])
-            scores.append(measure(torch.stack(embedded, dim=1)))  # (n, V, D) -> (n,)
+            scores.append(view_variance(torch.stack(embedded, dim=1)))  # (n, V, D) -> (n,)
     return ranks.gather(torch.cat(scores), torch.ones(len(source), dtype=torch.bool))

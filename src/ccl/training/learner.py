@@ -69,12 +69,6 @@ class Learner(nn.Module):
         return self._rules[0].product(self.encoder) if self._rules else self.encoder
 
     @property
-    def teacher(self) -> Encoder | None:
-        """The momentum copy that a part teaches the student by; None where no part has one."""
-        found = [teacher for part in self._retention if (teacher := part.momentum_teacher()) is not None]
-        return found[0] if found else None
-
-    @property
     def moves_weights(self) -> bool:
         """Whether a weight rule leaves other weights at the end of this step than were trained in it."""
         return any(rule.moves_weights for rule in self._rules)
@@ -100,9 +94,7 @@ class Learner(nn.Module):
 
     def wants_plain(self, num_images: int) -> Tensor | None:
         """Which positions of the source the parts want to see without augmentation, (num_images,); None for none."""
-        if self._plain_images == "batch":
-            return torch.ones(num_images, dtype=torch.bool)
-        return self.is_old(num_images) if self._plain_images == "old" else None
+        return self.is_old(num_images) if self.has_past and any(part.embeds_plain for part in self._retention) else None
 
     def is_old(self, num_images: int) -> Tensor:
         """Which positions of the source are of the rehearsal memory, (num_images,)."""
@@ -141,11 +133,6 @@ class Learner(nn.Module):
     def stores(self) -> list[Literal["features", "embeddings"]]:
         """Which vectors the rehearsal memory keeps beside its images."""
         return sorted(frozenset[Literal["features", "embeddings"]]().union(*(part.stores for part in self._retention)))
-
-    @property
-    def _plain_images(self) -> str:
-        wanted = {part.plain_images for part in self._retention} if self.has_past else set()
-        return "batch" if "batch" in wanted else "old" if "old" in wanted else "none"
 
     def losses(
         self, batch: ViewBatch, moment: tuple[int, int], done: float = 0.0
@@ -195,11 +182,8 @@ class Learner(nn.Module):
         shown = batch.further if len(others) else ()
         # One forward for views and for what is shown of old images alone, so that these have the statistics of a whole
         # batch. An image is in the batch-norm group of its view.
-        # Differs from the paper where plain images of the whole batch are asked for, as the authors' code does: they
-        # have a forward of their own.
-        is_apart = self._plain_images == "batch"
         riding = [(others, view) for view in shown]
-        riding += [(old, batch.plain)] if len(batch.plain) and not is_apart else []
+        riding += [(old, batch.plain)] if len(batch.plain) else []
         if not views and not riding:
             return (), batch.plain, self.encoder.embed_none(own.device), ()
         rows = [*(own for _ in views), *(rows for rows, _ in riding)]
@@ -207,8 +191,6 @@ class Learner(nn.Module):
             embedded = self.encoder.embed(torch.cat([*views, *(images for _, images in riding)]))
         parts = embedded.split([len(places) for places in rows])
         student, further = tuple(parts[: len(views)]), tuple(parts[len(views) : len(views) + len(shown)])
-        if is_apart:
-            return student, batch.plain[old], self.encoder.embed(batch.plain).rows(old), further
         none = embedded.rows(slice(0, 0))
         return student, batch.plain, parts[-1] if len(batch.plain) else none, further
 

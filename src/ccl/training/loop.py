@@ -70,7 +70,7 @@ def learn_step(
     """
     if at.phase == "train":
         images = chain([new, learner.memory.source_like(new)])  # D = D_t ∪ S
-        optimizer = at.take(plan.make_optimizer(learner, at.optimizer), plan.carry_momentum)
+        optimizer = at.take(plan.make_optimizer(learner))
         if at.is_new_step:
             learner.begin_step(at.step, images.ids, len(new), num_past)  # θ_T ← θ_q
         else:

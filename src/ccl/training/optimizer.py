@@ -26,24 +26,20 @@ class Plan:
     optimizer: Literal["sgd", "lars", "adamw"] = "sgd"
     momentum: float = 0.9  # AdamW: its first beta
     beta2: float = 0.999  # AdamW only
-    trust: float = 0.02  # LARS only: the trust coefficient
     weight_decay: float = 0.0
     layer_decay: float = 1.0  # a stage of the backbone learns at so much of the rate of the stage after it
     decay_norms: bool = True  # False: no weight decay on biases and batch norm
     schedule: Literal["cosine", "constant"] = "cosine"
     warmup_epochs: int = 0  # over which the learning rate rises linearly, update by update
-    carry_momentum: bool = False
     batch_multiple: int = 1  # every batch is a multiple of this: the groups of split batch norm
     seed: int = 0
     # What batch norms evaluate with after a step: what training gathered, what the remembered images have, or what
     # each step's images had when it was learned.
     statistics: Literal["running", "remembered", "accumulated"] = "running"
 
-    def make_optimizer(self, learner: nn.Module, previous: torch.optim.Optimizer | None) -> torch.optim.Optimizer:
-        """The optimizer of a new step over all that a learner trains: fresh, or the previous one, carried over."""
-        # Differs: the authors' code carries momentum over; `carry_momentum` does that.
-        if previous is not None and self.carry_momentum:
-            return previous
+    def make_optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
+        """A fresh optimizer of all that a learner trains, for a new step."""
+        # Differs: the authors' code carries momentum over from step to step.
         rate, decay = self.learning_rate, self.weight_decay
         groups = self._parameter_groups(learner)
         # All of a step's arithmetic in one pass over the weights; torch has that for these devices.
@@ -52,7 +48,7 @@ class Plan:
             betas = (self.momentum, self.beta2)
             return torch.optim.AdamW(groups, rate, betas=betas, weight_decay=decay, fused=fused)
         if self.optimizer == "lars":
-            return LARS(groups, rate, momentum=self.momentum, weight_decay=decay, trust=self.trust)
+            return LARS(groups, rate, momentum=self.momentum, weight_decay=decay)
         sgd = torch.optim.SGD(groups, rate, momentum=self.momentum, weight_decay=decay, fused=fused)
         sgd.register_step_pre_hook(_begin_late_momenta)
         return sgd

@@ -50,9 +50,9 @@ class Progress:
             loaded[int(number)][name or _FIRST_NAME] = value
         return cls(**position, loaded_optimizer=dict(loaded))
 
-    def take(self, optimizer: torch.optim.Optimizer, carry_momentum: bool) -> torch.optim.Optimizer:
-        """Make this the optimizer of the step; a loaded state goes into it if it is of this step, or carried over."""
-        if self.loaded_optimizer and (carry_momentum or not self.is_new_step):
+    def take(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """Make this the optimizer of the step; a loaded state goes into it if it is of this step."""
+        if self.loaded_optimizer and not self.is_new_step:
             optimizer.load_state_dict(optimizer.state_dict() | {"state": self.loaded_optimizer})
             _lay_out_as_parameters(optimizer)
         self.optimizer, self.loaded_optimizer = optimizer, None

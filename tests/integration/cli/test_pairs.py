@@ -47,8 +47,6 @@ def test_settings_of_all_runs_count_too(capsys: pytest.CaptureFixture[str]) -> N
     ("assignment", "left_out"),
     [
         ("predictive_distillation.images=old", {"cassle", "pfr", "feature_prediction"}),
-        ("insdisc.num_noise=8", {"pnr"}),
-        ("probe.network=teacher", STRATEGIES.keys() - {"variance_distillation", "ccl", "random_ccl"}),
     ],
 )
 def test_what_a_part_needs_as_it_is_set_counts_too(assignment: str, left_out: set[str]) -> None:

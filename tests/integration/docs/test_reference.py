@@ -32,9 +32,8 @@ def test_entries_have_the_values_of_the_models_and_presets() -> None:
     entries = {entry.name: entry for rows in settings_page.entries().values() for entry in rows}
     queue, weight = entries["moco_v2.queue_size"], entries["weights.contrast"]
     assert (queue.kind, queue.default, queue.paper) == ("integer, ≥ 1", "`4096`", "`4096`; ImageNet `65536`")
-    assert (weight.kind, weight.default, weight.paper, weight.authors) == ("number, ≥ 0", "`0.9`", "`0.9`", "`1.0`")
+    assert (weight.kind, weight.default, weight.paper) == ("number, ≥ 0", "`0.9`", "`0.9`")
     assert (entries["seed"].default, entries["data.download"].default) == ("`0`", "`false`")
-    assert entries["memory.top_up"].authors == "`false`"
     assert entries["optimizer.name"].kind == "`sgd`, `lars`, `adamw`"
     assert entries["data.stream"].words.startswith("How the images are cut in steps (docs/streams.md)")
     assert entries["share.old"].kind == "number, ≥ 0, < 1"

@@ -87,7 +87,7 @@ def test_a_name_does_not_depend_on_what_else_is_in_the_grid_nor_on_the_spelling(
         ("weights.contrast", ["0.2", "0.3"], {"variance_distillation", "ccl"}),
         ("extra_sample_queue.size", ["8", "9"], {"ccl"}),
         ("weights.extra_sample_queue", ["0.2", "0.3"], {"ccl"}),
-        ("insdisc.proximal", ["0.2", "0.3"], set()),
+        ("byol.momentum", ["0.2", "0.3"], set()),
         ("epochs", ["7", "8"], {*ALL, "variance_distillation"}),
     ],
 )

@@ -32,7 +32,7 @@ def test_it_is_what_the_learner_takes(strategy: str, objective: str) -> None:
     assert not refusal(strategy, STRATEGIES[strategy], objective)
     settings = tiny_settings(f"strategy={strategy}", f"objective={objective}")
     learner = build_learner(settings, CPU)
-    optimizer = build_plan(settings).make_optimizer(learner, None)
+    optimizer = build_plan(settings).make_optimizer(learner)
     for parameter in learner.trained_parameters().values():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()

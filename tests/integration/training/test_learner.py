@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 import torch
 from tiny import Watcher, learn, tiny_settings
-from torch import nn
 
 from ccl.encoders import Embedded, Encoder
 from ccl.encoders.feature_extraction import evaluating, extract
-from ccl.memory import RehearsalMemory, group, view_variance
-from ccl.memory.selection import distance_to_mean
+from ccl.memory import RehearsalMemory, group
 from ccl.part import BatchContext, Contrast, Objective, Retention
 from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
-from ccl.training import Learner, NotFiniteError, Plan, remember
+from ccl.training import Learner, NotFiniteError, remember
 from ccl.views import ViewBatch
 
 CPU = torch.device("cpu")
@@ -68,7 +66,6 @@ def test_nothing_is_embedded_that_neither_the_objective_nor_a_part_asks_for(stra
 def test_plain_old_images_ride_in_the_student_s_one_forward() -> None:
     assert second_step()[1] == [12 + 4]
     assert second_step("objective=simclr")[1] == [2 * 12 + 4]
-    assert second_step("distillation.plain_images=batch")[1] == [12, 12]  # the authors' way: the batch once more
 
 
 def test_the_total_is_weighted_from_the_second_step_on() -> None:
@@ -87,15 +84,6 @@ def test_the_cosine_restarts_with_every_step() -> None:
     one_step = [0.03 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]
     assert watch.rates == pytest.approx(one_step * 2)
     assert watch.rates[0] == 0.06
-
-
-def test_momentum_is_fresh_unless_carried_over() -> None:
-    module = nn.Linear(2, 2)
-    plan = Plan(epochs=3, batch_size=4, learning_rate=0.1, carry_momentum=False)
-    first = plan.make_optimizer(module, None)
-    assert plan.make_optimizer(module, first) is not first
-    carrying = Plan(epochs=3, batch_size=4, learning_rate=0.1, carry_momentum=True)
-    assert carrying.make_optimizer(module, first) is first
 
 
 def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
@@ -161,29 +149,6 @@ def remembering(*assignments: str) -> tuple[RehearsalMemory, torch.Tensor, torch
     with evaluating(learner.encoder):
         views = torch.stack([learner.encoder(view) for view in batch.views], dim=1)  # (N, 6, D)
     return learner.memory, views, extract(learner.encoder, source, viewer, output="embeddings")
-
-
-def test_the_score_may_use_the_plain_image_too() -> None:
-    memory, views, plain = remembering("memory.include_plain=true")
-    with_plain = torch.cat([views, plain[:, None]], dim=1)
-    torch.testing.assert_close(memory.scores, view_variance(with_plain)[memory.ids], rtol=1e-3, atol=1e-7)
-    assert not torch.allclose(memory.scores, view_variance(views)[memory.ids], rtol=1e-3)
-
-
-def test_the_score_may_be_the_authors_distance_to_the_mean() -> None:
-    memory, views, _ = remembering("memory.score=distance_to_mean")
-    torch.testing.assert_close(memory.scores, distance_to_mean(views)[memory.ids], rtol=1e-3, atol=1e-7)
-    assert not torch.allclose(memory.scores, view_variance(views)[memory.ids], rtol=1e-3)
-
-
-def test_a_small_cluster_is_topped_up_unless_the_authors_way_is_asked_for() -> None:
-    asked = "memory.per_cluster=9"  # 3 clusters of 24 images: one has fewer than nine
-    full, short = remembering(asked)[0], remembering(asked, "memory.top_up=false")[0]
-    sizes = torch.bincount(short.clusters).tolist()
-    assert len(full) == 24
-    assert len(short) == sum(sizes) < 24
-    assert max(sizes) == 9
-    assert set(short.ids.tolist()) < set(full.ids.tolist())
 
 
 def test_every_part_of_the_state_is_in_the_state_dict() -> None:

@@ -33,7 +33,7 @@ def moved(module: nn.Module, optimizer: torch.optim.Optimizer, times: int = 3) -
 
 def test_sgd_has_the_encoder_s_parameters_first_and_in_their_order() -> None:
     learner = build_learner(tiny_settings("strategy=ccl"), CPU)
-    (group,) = build_plan(tiny_settings()).make_optimizer(learner, None).param_groups
+    (group,) = build_plan(tiny_settings()).make_optimizer(learner).param_groups
     assert all(mine is theirs for mine, theirs in zip(group["params"], learner.encoder.parameters(), strict=True))
 
 
@@ -69,7 +69,7 @@ def test_a_weight_that_learns_later_than_others_moves_as_with_plain_sgd() -> Non
     """As the parts of the past do where momentum is carried over, or where a batch has nothing for them."""
     module, twin = network(), network()
     for each, optimizer in (
-        (module, plan(learning_rate=0.01, momentum=0.9, weight_decay=0.1).make_optimizer(module, None)),
+        (module, plan(learning_rate=0.01, momentum=0.9, weight_decay=0.1).make_optimizer(module)),
         (twin, torch.optim.SGD(twin.parameters(), 0.01, momentum=0.9, weight_decay=0.1, foreach=False)),
     ):
         for turn in range(4):
@@ -83,7 +83,7 @@ def test_a_weight_that_learns_later_than_others_moves_as_with_plain_sgd() -> Non
 
 def test_adamw_is_torch_s() -> None:
     module, twin = network(), network()
-    moved(module, plan(optimizer="adamw", weight_decay=0.2, momentum=0.8, beta2=0.95).make_optimizer(module, None))
+    moved(module, plan(optimizer="adamw", weight_decay=0.2, momentum=0.8, beta2=0.95).make_optimizer(module))
     moved(twin, torch.optim.AdamW(twin.parameters(), 0.5, betas=(0.8, 0.95), weight_decay=0.2, fused=True))
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(module.parameters(), twin.parameters(), strict=True))
 
@@ -91,7 +91,7 @@ def test_adamw_is_torch_s() -> None:
 def test_biases_and_norms_decay_only_if_asked() -> None:
     module = network()
     before = {name: value.detach().clone() for name, value in module.named_parameters()}
-    optimizer = plan(weight_decay=0.1, decay_norms=False).make_optimizer(module, None)
+    optimizer = plan(weight_decay=0.1, decay_norms=False).make_optimizer(module)
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
@@ -114,12 +114,12 @@ def test_the_rate_rises_update_by_update_then_falls_along_the_cosine() -> None:
 def test_an_optimizer_s_state_comes_back(kind: str) -> None:
     module, options = network(), plan(optimizer=kind, learning_rate=0.01)
     progress = Progress()
-    moved(module, progress.take(options.make_optimizer(module, None), False))
+    moved(module, progress.take(options.make_optimizer(module)))
     saved = {name: value.clone() for name, value in progress.state_dict().items()}
     copied = network()
     copied.load_state_dict(module.state_dict())
     restored = Progress.restored({"step": 0, "epoch": 1, "batch": 1, "phase": "train"}, saved)
-    moved(copied, restored.take(options.make_optimizer(copied, None), False))
+    moved(copied, restored.take(options.make_optimizer(copied)))
     moved(module, progress.optimizer)  # type: ignore[arg-type]
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(module.parameters(), copied.parameters(), strict=True))
 
@@ -128,7 +128,7 @@ def test_a_checkpoint_of_before_holds_momentum_by_number_alone() -> None:
     module = network()
     momentum = {str(number): torch.full_like(p, 0.5) for number, p in enumerate(module.parameters())}
     restored = Progress.restored({"step": 0, "epoch": 1, "batch": 0, "phase": "train"}, momentum)
-    optimizer = restored.take(plan().make_optimizer(module, None), False)
+    optimizer = restored.take(plan().make_optimizer(module))
     assert all(bool((optimizer.state[p]["momentum_buffer"] == 0.5).all()) for p in module.parameters())
 
 
@@ -143,7 +143,7 @@ def test_a_stream_is_learned_with_it(kind: str) -> None:
 def test_simsiam_s_predictor_keeps_its_rate_while_the_encoder_s_falls() -> None:
     settings = tiny_settings("strategy=finetuning", "objective=simsiam", "epochs=4", "optimizer.learning_rate=0.5")
     learner, options = build_learner(settings, CPU), build_plan(settings)
-    optimizer = options.make_optimizer(learner, None)
+    optimizer = options.make_optimizer(learner)
     options.set_rate(optimizer, epoch=2)
     of_encoder, of_predictor = optimizer.param_groups
     assert [id(p) for p in of_encoder["params"]] == [id(p) for p in learner.encoder.parameters()]
@@ -161,7 +161,7 @@ def test_simsiam_s_predictor_keeps_its_rate_while_the_encoder_s_falls() -> None:
 def test_constant_rates_and_norms_that_do_not_decay_go_together() -> None:
     settings = tiny_settings("strategy=finetuning", "objective=simsiam", "optimizer.decay_norms=false")
     learner = build_learner(settings, CPU)
-    groups = build_plan(settings).make_optimizer(learner, None).param_groups
+    groups = build_plan(settings).make_optimizer(learner).param_groups
     kinds = [(group["constant_rate"], group["weight_decay"], {p.ndim < 2 for p in group["params"]}) for group in groups]
     assert kinds == [(False, 5e-4, {False}), (False, 0.0, {True}), (True, 5e-4, {False}), (True, 0.0, {True})]
     assert sum(len(group["params"]) for group in groups) == len(list(learner.parameters()))

@@ -168,12 +168,12 @@ def test_an_optimizer_s_state_is_loaded_in_the_memory_format_of_its_weights() ->
     settings = tiny_settings("strategy=finetuning")
     learner, _ = learn(settings)
     plan, progress = build_plan(settings), Progress(epoch=1)
-    optimizer = progress.take(plan.make_optimizer(learner, None), False)
+    optimizer = progress.take(plan.make_optimizer(learner))
     for parameter in learner.encoder.parameters():
         parameter.grad = torch.randn_like(parameter)
     optimizer.step()
     saved = {name: value.contiguous() for name, value in progress.state_dict().items()}  # as a checkpoint holds it
-    loaded = Progress.restored(progress.position(), saved).take(plan.make_optimizer(learner, None), False)
+    loaded = Progress.restored(progress.position(), saved).take(plan.make_optimizer(learner))
     for parameter in learner.encoder.parameters():
         mine, theirs = (one.state[parameter]["momentum_buffer"] for one in (loaded, optimizer))
         assert torch.equal(mine, theirs)

@@ -106,7 +106,6 @@ def test_a_budget_and_an_estimate_come_to_the_same_after_a_break(options: tuple[
     [
         ("strategy=cla", "alignment.target=stored", "memory.budget=5"),
         slow("strategy=cassle", "predictive_distillation.predictor=restart", "predictive_distillation.space=features"),
-        slow("strategy=cassle", "predictive_distillation.teacher_statistics=batch"),
         slow("strategy=osiris", "cross_task.past=distillation"),
     ],
     ids=" ".join,
@@ -120,25 +119,12 @@ def test_other_ways_of_keeping_the_past_come_to_the_same_after_a_break(
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
-@pytest.mark.parametrize(
-    "options", [("objective=insdisc", "insdisc.num_noise=16"), slow("moco_v2.symmetric=true")], ids=" ".join
-)
-def test_drawn_noise_and_a_second_queue_are_the_same_after_a_break(options: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [("objective=insdisc",), slow("moco_v2.symmetric=true")], ids=" ".join)
+def test_a_bank_and_a_second_queue_are_the_same_after_a_break(options: tuple[str, ...], tmp_path: Path) -> None:
     settings = tiny_settings("strategy=ccl", *options, "checkpoint.minutes=1e-9")
     run(settings, tmp_path / "whole", quiet())
     run_broken(settings, tmp_path / "broken", [9, 9, 9])
     assert_same(tmp_path / "whole", tmp_path / "broken")
-
-
-@pytest.mark.slow
-def test_carried_momentum_survives_a_break_between_steps(tmp_path: Path) -> None:
-    for carry in ("true", "false"):
-        settings = tiny_settings("strategy=finetuning", f"optimizer.carry_momentum={carry}", "checkpoint.minutes=1e-9")
-        run(settings, tmp_path / f"whole {carry}", quiet())
-        run_broken(settings, tmp_path / f"broken {carry}", [11 + 4 + n for n in range(5)])
-        assert_same(tmp_path / f"whole {carry}", tmp_path / f"broken {carry}")
-    with pytest.raises(AssertionError):
-        assert_same(tmp_path / "whole true", tmp_path / "whole false")
 
 
 def test_workers_may_change_and_nothing_that_is_learned_may(whole: Path, tmp_path: Path) -> None:

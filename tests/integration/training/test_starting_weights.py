@@ -113,14 +113,14 @@ def test_layer_decay_gives_early_stages_a_lower_rate() -> None:
         *VIT, "optimizer.layer_decay=0.5", "optimizer.learning_rate=0.8", "encoder.freeze_stages=1"
     )
     learner, plan = build_learner(settings, CPU), build_plan(settings)
-    optimizer = plan.make_optimizer(learner, None)
+    optimizer = plan.make_optimizer(learner)
     plan.set_rate(optimizer, 0)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     backbone = dict(learner.encoder.backbone.named_parameters())
     found = [{rates.get(id(backbone[name])) for name in stage.parameters} for stage in stages(learner.encoder.backbone)]
     assert found == [{None}, {0.1}, {0.2}, {0.4}]  # the stem is frozen: not in the optimizer
     assert {rates[id(parameter)] for parameter in learner.encoder.head.parameters()} == {0.8}
-    assert len(build_plan(tiny_settings()).make_optimizer(build_learner(tiny_settings(), CPU), None).param_groups) == 1
+    assert len(build_plan(tiny_settings()).make_optimizer(build_learner(tiny_settings(), CPU)).param_groups) == 1
 
 
 @pytest.mark.parametrize("backbone", [VIT, CNN], ids=["vit", "cnn"])

@@ -5,13 +5,11 @@ import sys
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from ccl.memory import group, lowest_scores, lowest_view_variance, random_draw, view_variance
-from ccl.memory.selection import distance_to_mean
 
 
 def test_variance_is_unbiased_and_summed_over_dimensions() -> None:
@@ -25,21 +23,6 @@ def test_variance_is_unbiased_and_summed_over_dimensions() -> None:
         assert float(view_variance(views)[image]) == pytest.approx(total, rel=1e-5)
 
 
-def test_distance_to_mean_by_hand() -> None:
-    views = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])  # the mean renormalised is (√½, √½)
-    assert float(distance_to_mean(views)[0]) == pytest.approx(2 * (2 - 2**0.5))
-
-
-def test_distance_to_mean_orders_unit_views_as_the_variance_does() -> None:
-    spread = torch.rand(50, 1, 1, generator=torch.Generator().manual_seed(0))
-    noise = torch.randn(50, 7, 5, generator=torch.Generator().manual_seed(1))
-    views = F.normalize(torch.eye(5)[:1] + spread * noise, dim=2)  # (50, 7, 5)
-    score, variance = distance_to_mean(views), view_variance(views)
-    assert torch.equal(score.argsort(), variance.argsort())
-    length = views.mean(dim=1).norm(dim=1)  # of the mean m: Σ‖v − m/‖m‖‖² = 2V(1 − ‖m‖)
-    assert torch.allclose(score, 14 * (1 - length), atol=1e-4)
-
-
 def test_the_lowest_variance_of_each_cluster_is_kept() -> None:
     spread = torch.tensor([0.5, 0.1, 0.3, 0.2, 0.9, 0.05])
     views = torch.stack([torch.zeros(6, 3), torch.stack([spread, torch.zeros(6), torch.zeros(6)], 1)], dim=1)  # (6,2,3)
@@ -51,7 +34,6 @@ def test_a_small_cluster_is_taken_whole_and_the_budget_topped_up() -> None:
     scores = torch.tensor([0.4, 0.1, 0.3, 0.2, 0.9])
     clusters = torch.tensor([0, 0, 0, 0, 1])
     assert lowest_scores(scores, clusters, 2).tolist() == [1, 2, 3, 4]  # 1, 3 of cluster 0; 4; then 2
-    assert lowest_scores(scores, clusters, 2, top_up=False).tolist() == [1, 3, 4]
 
 
 def by_hand(scores: Tensor, clusters: Tensor, per_cluster: int) -> list[int]:
@@ -83,13 +65,12 @@ def test_k_means_finds_separate_groups_and_repeats_itself() -> None:
         group(rows, 61, 0)
 
 
-def test_a_random_draw_is_without_replacement_unless_asked() -> None:
+def test_a_random_draw_is_without_replacement() -> None:
     drawn = random_draw(50, 20, 0, 3)
     assert len(set(drawn.tolist())) == 20
     assert drawn.tolist() == sorted(drawn.tolist())
     assert random_draw(5, 20, 0).tolist() == [0, 1, 2, 3, 4]
     assert not torch.equal(drawn, random_draw(50, 20, 0, 4))
-    assert len(random_draw(5, 20, 0, replacement=True)) == 20
 
 
 _FULL_SIZE = """

@@ -166,19 +166,6 @@ def weights_of(encoder: Encoder) -> dict[str, Tensor]:
     return {name: value.data for name, value in encoder.named_parameters()}
 
 
-def test_a_copy_with_batch_statistics_normalises_as_the_authors_code_does() -> None:
-    student, past = encoders()
-    options = {"temperature": 0.2, "hidden": 6, "distance": "cosine"}
-    part = PredictiveDistillation(past, teacher_statistics="batch", images="old", **options)  # type: ignore[arg-type]
-    part.train()
-    seen = seen_by(student, [True, False, True, False])
-    past.train()
-    taught = past(torch.cat(seen.batch.views)).chunk(2)  # with the statistics of all rows, new ones too
-    guesses = [predicted(part.predictor, plain(view.unit)) for view in seen.student]
-    cosines = [mean_cosine(g[[0, 2]], plain(t)[[0, 2]]) for g, t in zip(guesses, taught, strict=True)]
-    assert value(part.loss(seen)) == pytest.approx(2 - 2 * float(np.mean(cosines)), rel=1e-4)
-
-
 def test_a_restarted_predictor_depends_on_seed_and_step_only() -> None:
     student, _ = encoders()
 

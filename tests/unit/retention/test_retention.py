@@ -80,11 +80,6 @@ def test_the_loss_compares_plain_rows_with_view_columns_of_old_images() -> None:
     student = (seen.student_plain.unit, seen.contrast.query[seen.is_old])
     expected = similarity_distillation(*student, *taught, 0.07, 0.04)
     assert torch.allclose(part.loss(seen), expected, atol=1e-5)
-    swapped, _ = distillation(rows="view")
-    turned = similarity_distillation(*student[::-1], *taught[::-1], 0.07, 0.04)
-    assert torch.allclose(swapped.loss(seen), turned, atol=1e-5)
-    summed, _ = distillation(reduction="sum")
-    assert torch.allclose(summed.loss(seen), 3 * expected, atol=1e-5)
 
 
 def test_gradients_reach_the_old_rows_of_the_student_only() -> None:

@@ -61,30 +61,23 @@ def test_the_paper_s_values_are_the_preset_s() -> None:
     assert imagenet.steps == 10
 
 
-def test_the_authors_choices_differ_from_the_paper_s_where_the_notes_say() -> None:
-    ours, theirs = load_settings("imagenet-sub").model_dump(), load_settings("authors-code").model_dump()
-
-    def flat(values: dict[str, object], prefix: str = "") -> dict[str, object]:
-        found: dict[str, object] = {}
-        for name, value in values.items():
-            found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-        return found
-
-    differing = {name for name, value in flat(theirs).items() if flat(ours)[name] != value}
-    assert differing == {
-        "weights.contrast",
-        "extra_sample_queue.size",
-        "distillation.student_temperature",
-        "distillation.teacher_temperature",
-        "distillation.rows",
-        "distillation.plain_images",
-        "memory.include_plain",
-        "memory.score",
-        "memory.top_up",
-        "memory.replacement",
-        "moco_v2.reset_key_encoder",
-        "optimizer.carry_momentum",
-    }
+def test_a_setting_that_went_out_is_read_where_it_changed_nothing(tmp_path: Path) -> None:
+    written, settings = tmp_path / "settings.yaml", load_settings("demo")
+    values = yaml.safe_load(dump_settings(settings))
+    values["memory"] |= {"top_up": True, "replacement": False}
+    values["insdisc"] = {"num_noise": None, "bank_momentum": 0.5, "proximal": 0.0}
+    values["probe"]["network"] = "product"
+    written.write_text(yaml.safe_dump(values))
+    assert read_settings(written) == load_settings(str(written)) == settings
+    values["memory"]["top_up"] = False
+    written.write_text(yaml.safe_dump(values))
+    for read in (read_settings, lambda path: load_settings(str(path))):
+        with pytest.raises(
+            UserError, match=r"^memory\.top_up is False: that setting went out, and only True can be read$"
+        ):
+            read(written)
+    with pytest.raises(UserError, match=r"unknown setting 'memory\.top_up'"):
+        load_settings("demo", ["memory.top_up=true"])
 
 
 def typos(word: str) -> set[str]:
