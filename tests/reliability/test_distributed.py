@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash_test import fingerprint
 from in_ranks import free_port
 from processes import Process
 
-from ccl.runs.crash_test import fingerprint
 from ccl.training.checkpoint import CheckpointStore
 
 pytestmark = pytest.mark.timeout(280)

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from crash_test import fingerprint
 from real_slurm import RealSlurm, free_ports, wait_until, why_not
-
-from ccl.runs.crash_test import fingerprint
 
 pytestmark = [
     pytest.mark.slow,

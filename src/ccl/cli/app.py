@@ -15,7 +15,6 @@ from ccl.cli.report import report
 from ccl.cli.reproduce import reproduce
 from ccl.cli.run import run
 from ccl.cli.search import search
-from ccl.cli.selftest import selftest
 from ccl.cli.status import pin, rollback, status
 from ccl.cli.verify import verify
 
@@ -54,6 +53,6 @@ def _options(
 
 _RUNS = (demo, run, compare, reproduce, methods, report)
 _ENCODERS = (learn, status, rollback, pin, encode, probe, predict, search, export)
-_CHECKS = (verify, selftest, doctor)
+_CHECKS = (verify, doctor)
 for command in (*_RUNS, *_ENCODERS, *_CHECKS):  # the order of `ccl --help`
     app.command()(command)

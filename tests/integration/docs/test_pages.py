@@ -28,7 +28,7 @@ README = ROOT / "README.md"
 ELSEWHERE = {ROOT / "docs" / "extending.md": ROOT / "tests" / "integration" / "test_extending.py"}
 QUICK = {README: ("python",), ROOT / "docs" / "tutorials" / "own_method.md": ("python",)}
 # Behind the page's own words, for the same command in seconds: options, and settings that the page does not set itself.
-FEWER = {"compare": ("--seeds", "0"), "selftest": ("--kills", "1"), "--from": ("--set", "views.size=32")}
+FEWER = {"compare": ("--seeds", "0"), "--from": ("--set", "views.size=32")}
 FEWER["--max-drop"] = ("--max-drop", "100")  # so small an encoder may lose much
 NARROW = [value for value in TINY_RUN if value.startswith(("data.classes=", "data.images_per_class="))]
 SMALLER = [value for value in TINY_RUN if value not in NARROW and not value.startswith(("dataset=", "epochs="))]

@@ -2,15 +2,11 @@
 
 import hashlib
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from processes import Process
 from safetensors.torch import load_file
 
 from ccl.run_files import ACCURACY, CHECKPOINTS, TIMES, read_rows, read_status
@@ -53,61 +49,42 @@ def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def start(folder: Path, assignments: Sequence[str]) -> subprocess.Popen[str]:
-    """A run in a process of its own."""
-    options = [word for assignment in assignments for word in ("--set", assignment)]
-    command = [sys.executable, "-m", "ccl", "run", "demo", *options, "--out", str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def start(folder: Path) -> Process:
+    """The run in a process of its own."""
+    options = [word for assignment in SMALL for word in ("--set", assignment)]
+    return Process(["-m", "ccl", "run", "demo", *options, "--out", folder], is_merged=True)
 
 
-def finish(process: subprocess.Popen[str]) -> None:
-    """Wait for the end; a run that fails is an error with its output."""
-    output, _ = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"a run failed with exit code {process.returncode}: {output[-2000:]}")
+def finish(folder: Path) -> None:
+    """Start it, or start it again, and wait for its end."""
+    process = start(folder)
+    told, _ = process.communicate()
+    assert process.returncode == 0, told
 
 
-def kill_and_resume(
-    whole: Path, broken: Path, assignments: Sequence[str], num_kills: int, seed: int, report: Callable[[str], None]
-) -> Iterator[list[str]]:
-    """Kill a run `num_kills` times at random moments and let it end; yields the names of what differs, if anything.
+def kill_and_resume(whole: Path, broken: Path, num_kills: int, seed: int) -> list[str]:
+    """Kill the run `num_kills` times at random moments and let it end; the names of what differs, if anything.
 
     A run that ends before its next kill is compared, and another is begun in a folder of its own.
     """
     expected, draw = fingerprint(whole), random.Random(seed)
-    seconds = _learning_seconds(whole)
+    seconds = sum(float(row.get("seconds", 0.0)) for row in read_rows(whole))
     kills, number = 0, 0
+    differing: list[str] = []
     while kills < num_kills:
         number += 1
         folder = broken.with_name(f"{broken.name}-{number}")
-        while kills < num_kills and not _is_complete(folder):
-            process = start(folder, assignments)
-            _wait_for_work(folder, process)
+        while kills < num_kills and read_status(folder).get("state") != "complete":
+            process = start(folder)
+            # Until it has imported everything and writes into its folder: a kill before that proves nothing.
+            while process.poll() is None and read_status(folder).get("pid") != process.pid:
+                time.sleep(0.01)
             time.sleep(draw.uniform(0.0, seconds / 2))
             if process.poll() is None:
-                os.kill(process.pid, signal.SIGKILL)
+                process.kill()
                 kills += 1
-                report(f"kill {kills} of {num_kills}: {_where(folder)}")
             process.communicate()
-        finish(start(folder, assignments))
+        finish(folder)
         found = fingerprint(folder)
-        yield sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-
-
-def _is_complete(folder: Path) -> bool:
-    return read_status(folder).get("state") == "complete"
-
-
-def _where(folder: Path) -> str:
-    status = read_status(folder)
-    return f"step {status['step']}, epoch {status['epoch']}" if "epoch" in status else "before the first epoch's end"
-
-
-def _wait_for_work(folder: Path, process: subprocess.Popen[str]) -> None:
-    """Until the process has imported everything and writes into its folder: a kill before that proves nothing."""
-    while process.poll() is None and read_status(folder).get("pid") != process.pid:
-        time.sleep(0.01)
-
-
-def _learning_seconds(folder: Path) -> float:
-    return sum(float(row.get("seconds", 0.0)) for row in read_rows(folder))
+        differing += sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    return differing
