@@ -19,7 +19,7 @@ from ccl.continual_encoder.output_checks import check_target
 from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.evaluation import LinearClassifier, ProbeScore, fair_voters, fit
-from ccl.evaluation.linear_probe import CACHED_PROTOCOL
+from ccl.evaluation.probes import CACHED_PROTOCOL
 
 SUFFIX = ".safetensors"
 _TENSORS = ("weights", "bias", "centre", "scale")

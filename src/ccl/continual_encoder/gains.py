@@ -15,7 +15,7 @@ from ccl.data import ImageSource
 from ccl.encoders import Encoder
 from ccl.encoders.feature_extraction import evaluating
 from ccl.evaluation import recognition, standard_error
-from ccl.evaluation.probe_score import CLEAR
+from ccl.evaluation.probes import CLEAR
 from ccl.views import Viewer
 
 MOMENT = (-1, -2)  # the views of no step and no selection, the same before and after

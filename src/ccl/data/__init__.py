@@ -5,7 +5,7 @@ its own over the whole stream, and labels serve only to cut streams and to evalu
 for: the embedded sets are drawn from a seed, the others are found below a data root.
 """
 
-from ccl.data.batches import epoch_batches
+from ccl.data.batches import epoch_batches, evenly_spaced
 from ccl.data.dataset import BadImage, Dataset, write_bad_images
 from ccl.data.dataset_loader import EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
@@ -52,6 +52,7 @@ __all__ = [
     "describe",
     "domain_incremental",
     "epoch_batches",
+    "evenly_spaced",
     "gather",
     "gather_arrays",
     "load_dataset",

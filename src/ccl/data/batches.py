@@ -1,4 +1,4 @@
-"""The batches of an epoch: every image once, in an order that is a pure function of ids and context."""
+"""Which images at a time: the batches of an epoch, a pure function of ids and context, and evenly spaced samples."""
 
 import torch
 from torch import Tensor
@@ -27,3 +27,8 @@ def epoch_batches(ids: Tensor, batch_size: int, *context: int | str, multiple: i
     order = permutation(ids, *context, "batches")[: num_units * multiple]  # (N,)
     units = torch.tensor_split(order.view(num_units, multiple), num_batches)
     return [part.flatten() for part in units]
+
+
+def evenly_spaced(num_images: int, most: int) -> Tensor:
+    """Positions of at most so many images at even distances, from the first to the last."""
+    return torch.arange(num_images) if num_images <= most else torch.linspace(0, num_images - 1, most).round().long()

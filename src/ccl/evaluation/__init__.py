@@ -7,29 +7,41 @@ and "paper" (`fit_paper`, the paper's SGD over augmented images).
 """
 
 from ccl.encoders.feature_extraction import evaluating, extract
-from ccl.evaluation.accuracy_matrix import AccuracyMatrix, ProbeResult
+from ccl.evaluation.accuracy_matrix import (
+    AccuracyMatrix,
+    ProbeResult,
+    average_accuracy,
+    forgetting,
+    forward_transfer,
+    plasticity,
+)
 from ccl.evaluation.baseline_features import hog_with_colours, pixel_features, thumbnails
-from ccl.evaluation.continual_metrics import average_accuracy, forgetting, forward_transfer, plasticity
-from ccl.evaluation.drift import Drift, Reading, centroid_drift, group_agreement, neighbour_overlap
+from ccl.evaluation.drift import Drift, Reading, centroid_drift, group_agreement, neighbour_overlap, recognition
 from ccl.evaluation.health import Health, alignment, effective_rank, is_collapsed, mean_cosine, uniformity
-from ccl.evaluation.knn_probe import fair_voters, knn_accuracy, knn_predict
-from ccl.evaluation.linear_probe import LinearClassifier, fit, standard_error
 from ccl.evaluation.paper_probe import fit_paper
-from ccl.evaluation.probe_score import ProbeScore, confusion_matrix, score_features
-from ccl.evaluation.probe_stream import NUM_HEALTH_IMAGES, Embedded, ProbePart, embed_evenly, probe_stream
-from ccl.evaluation.recognition import recognition
+from ccl.evaluation.probe_stream import ProbePart, StreamSample, embed_evenly, probe_stream
+from ccl.evaluation.probes import (
+    LinearClassifier,
+    ProbeScore,
+    confusion_matrix,
+    fair_voters,
+    fit,
+    knn_accuracy,
+    knn_predict,
+    score_features,
+    standard_error,
+)
 
 __all__ = [
-    "NUM_HEALTH_IMAGES",
     "AccuracyMatrix",
     "Drift",
-    "Embedded",
     "Health",
     "LinearClassifier",
     "ProbePart",
     "ProbeResult",
     "ProbeScore",
     "Reading",
+    "StreamSample",
     "alignment",
     "average_accuracy",
     "centroid_drift",

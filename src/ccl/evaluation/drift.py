@@ -1,13 +1,13 @@
-"""What a step did to images that were known before it, without labels: which neighbours stayed, what moved, what broke.
+"""What a step did to known images, without labels: which neighbours stayed, what moved, what broke; who is recognised.
 
-Rows before and after are of the same images in the same order. Groups are any integers; those that the rehearsal memory
-recorded (step and cluster) need no label. Numbers are nan where there is nothing to measure: fewer than two rows, or
-rows that aren't finite.
+Rows before and after, and of two views, are of the same images in the same order. Groups are any integers; those that
+the rehearsal memory recorded (step and cluster) need no label. Numbers are nan where there is nothing to measure: fewer
+than two rows, or rows that aren't finite.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -69,6 +69,21 @@ def group_agreement(rows: Tensor, groups: Tensor, k: int = NUM_NEIGHBOURS) -> fl
         right[start : start + len(nearest)] = is_winner[torch.arange(len(own)), own].double() / is_winner.sum(dim=1)
         start += len(nearest)
     return 100.0 * float(right[has_others].mean())
+
+
+def recognition(first: Tensor, second: Tensor) -> float:
+    """How often the row of an image in one view is nearest, by cosine, to its own row in another, in percent.
+
+    (N, F) of two views of the same images -> 0 to 100; 100/N for chance. A draw of m rows counts as 1/m, so features
+    that have collapsed are worth no more than chance.
+    """
+    if first.shape != second.shape or first.ndim != 2:
+        raise ValueError(f"two views must have one shape (N, F), got {tuple(first.shape)} and {tuple(second.shape)}")
+    if not (_is_measurable(first) and _is_measurable(second)):
+        return math.nan
+    similarity = (_unit(first) @ _unit(second).T).round(decimals=_DECIMALS)  # (N, N)
+    is_nearest = similarity == similarity.max(dim=1, keepdim=True).values
+    return 100.0 * float((is_nearest.diagonal().double() / is_nearest.sum(dim=1)).mean())
 
 
 def centroid_drift(before: Tensor, after: Tensor, groups: Tensor, align: bool = True) -> float:
@@ -187,20 +202,6 @@ class Drift:
         """JSON values: pairs as [before, after], null for nan and infinity."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Drift":
-        """Read back what `as_dict` gave."""
-        names = [field.name for field in fields(cls)]
-        values = {"start_agreement": None, **values}  # kept by earlier versions of ccl without it
-        if sorted(values) != sorted(names):
-            raise ValueError(f"a drift has {', '.join(names)}; got {', '.join(sorted(values))}")
-        numbers = ("neighbour_overlap", "centroid_drift", "start_agreement")
-        read = values | {name: _number(values[name]) for name in numbers}
-        for name in ("alignment", "uniformity", "effective_rank", "group_agreement"):
-            then, now = values[name]
-            read[name] = (_number(then), _number(now))
-        return cls(**read | {"reasons": tuple(values["reasons"])})
-
 
 def _pair(both: tuple[Reading | None, Reading], measure: Callable[[Reading], float]) -> Pair:
     before, after = both
@@ -222,10 +223,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 def _neighbours(rows: Tensor, k: int) -> Iterator[Tensor]:

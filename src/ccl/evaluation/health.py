@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ccl.data import evenly_spaced
+
 _CHUNK = 1024  # rows of the similarity matrix held at one time
 # A convention, not calibrated: a fresh ConvNet was seen at 0.976 on noise images, so the line must lie above that.
 _ONE_POINT_COSINE = 0.99
@@ -85,8 +87,7 @@ class Health:
         """
         _check(embeddings)
         num_rows, dim = embeddings.shape
-        if num_rows > max_rows:
-            embeddings = embeddings[torch.linspace(0, num_rows - 1, max_rows).round().long()]
+        embeddings = embeddings[evenly_spaced(num_rows, max_rows)]
         if not torch.isfinite(embeddings).all():
             return cls(num_rows, dim, math.nan, math.nan, math.nan, ("the embeddings contain nan or infinity",))
         rank, cosine = effective_rank(embeddings), mean_cosine(embeddings)

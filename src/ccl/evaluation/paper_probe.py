@@ -1,7 +1,7 @@
 """The paper's linear probe: SGD on a frozen encoder that reads newly augmented images in every epoch."""
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,8 +9,10 @@ from torch import Tensor
 
 from ccl import seeding
 from ccl.data.sources import ImageSource
-from ccl.encoders.feature_extraction import Encoder, PlainViewer, evaluating, extract
-from ccl.evaluation.linear_probe import LinearClassifier, enumerate_labels, moments
+from ccl.encoders import Encoder
+from ccl.encoders.feature_extraction import evaluating, extract
+from ccl.evaluation.probes import LinearClassifier, enumerate_labels, moments
+from ccl.views import Viewer
 
 Normalise = Literal["none", "standardise"]
 PAPER_EPOCHS = 100
@@ -19,32 +21,11 @@ PAPER_PROTOCOL = (
 )
 
 
-class Views(Protocol):
-    """One batch of `AugmentingViewer.batches`."""
-
-    @property
-    def positions(self) -> Tensor: ...
-
-    @property
-    def views(self) -> tuple[Tensor, ...]: ...
-
-
-class AugmentingViewer(PlainViewer, Protocol):
-    """Gives augmented views of chosen images; `ccl.views.Viewer` is one."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def batches(
-        self, source: ImageSource, batches: Sequence[Tensor], *, moment: tuple[int, ...], num_views: int
-    ) -> Iterator[Views]: ...
-
-
 def fit_paper(
     encoder: Encoder,
     source: ImageSource,
     labels: Tensor,
-    viewer: AugmentingViewer,
+    viewer: Viewer,
     num_classes: int | None = None,
     epochs: int = PAPER_EPOCHS,
     learning_rate: float = 30.0,
@@ -79,7 +60,7 @@ def fit_paper(
 
 
 def _input_scaling(
-    encoder: Encoder, source: ImageSource, viewer: PlainViewer, normalise: Normalise
+    encoder: Encoder, source: ImageSource, viewer: Viewer, normalise: Normalise
 ) -> tuple[Tensor, Tensor]:
     """Centre and scale (F,) of the classifier's inputs.
 

@@ -7,13 +7,14 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from ccl.data.sources import ImageSource, chain
-from ccl.encoders.feature_extraction import Encoder, PlainViewer, extract, extract_both
+from ccl.data import ImageSource, chain, evenly_spaced
+from ccl.encoders import Encoder
+from ccl.encoders.feature_extraction import extract, extract_both
 from ccl.evaluation.accuracy_matrix import ProbeResult
 from ccl.evaluation.health import Health
-from ccl.evaluation.knn_probe import fair_voters, knn_accuracy
-from ccl.evaluation.linear_probe import CACHED_PROTOCOL, LinearClassifier, fit
 from ccl.evaluation.paper_probe import PAPER_PROTOCOL
+from ccl.evaluation.probes import CACHED_PROTOCOL, LinearClassifier, fair_voters, fit, knn_accuracy
+from ccl.views import Viewer
 
 FitImages = Callable[[ImageSource, Tensor], LinearClassifier]  # of images and their labels (N,)
 NUM_HEALTH_IMAGES = 2048  # a sample only: every pair of them is compared
@@ -32,7 +33,7 @@ class ProbePart:
 def probe_stream(
     encoder: Encoder,
     parts: Sequence[ProbePart],
-    viewer: PlainViewer,
+    viewer: Viewer,
     batch_size: int = 512,
     num_health_images: int = NUM_HEALTH_IMAGES,
     on_progress: Callable[[int, int], None] | None = None,
@@ -70,7 +71,7 @@ def probe_stream(
     all_class = [probe.accuracy(rows, part.test_labels) for rows, part in zip(test, parts, strict=True)]
     total = sum(value * len(rows) for value, rows in zip(all_class, test, strict=True)) / len(test_rows)
     tick()
-    health = Health.of(torch.cat(embeddings)[_evenly(len(test_rows), num_health_images)])
+    health = Health.of(torch.cat(embeddings)[evenly_spaced(len(test_rows), num_health_images)])
     tick()
     voters = fair_voters(len(train_rows), len(probe.classes))
     neighbours = knn_accuracy(train_rows, train_labels, test_rows, test_labels, voters)
@@ -79,8 +80,8 @@ def probe_stream(
 
 
 @dataclass(frozen=True)
-class Embedded:
-    """Some test images of a stream, embedded."""
+class StreamSample:
+    """Embeddings of some test images of a stream."""
 
     rows: Tensor  # (N, D), unit norm
     steps: Tensor  # (N,) counted from 0
@@ -88,11 +89,11 @@ class Embedded:
 
 
 def embed_evenly(
-    encoder: Encoder, parts: Sequence[ProbePart], viewer: PlainViewer, num_images: int, batch_size: int = 512
-) -> Embedded:
+    encoder: Encoder, parts: Sequence[ProbePart], viewer: Viewer, num_images: int, batch_size: int = 512
+) -> StreamSample:
     """At most `num_images` test images at even distances over the stream, as the head sees them."""
     sizes = [len(part.test) for part in parts]
-    chosen = _evenly(sum(sizes), num_images)
+    chosen = evenly_spaced(sum(sizes), num_images)
     steps = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor(sizes))[chosen]
     labels = torch.cat([part.test_labels for part in parts])[chosen]
     rows, start = [], 0
@@ -101,9 +102,4 @@ def embed_evenly(
         start += size
         if len(positions):
             rows.append(extract(encoder, part.test.subset(positions), viewer, batch_size, "embeddings"))
-    return Embedded(torch.cat(rows), steps, labels)
-
-
-def _evenly(num_rows: int, most: int) -> Tensor:
-    """At most so many positions at even distances."""
-    return torch.arange(num_rows) if num_rows <= most else torch.linspace(0, num_rows - 1, most).round().long()
+    return StreamSample(torch.cat(rows), steps, labels)

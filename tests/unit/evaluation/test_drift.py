@@ -238,7 +238,6 @@ def test_collapse_is_told_first(rows: Tensor, words: str) -> None:
         drift = Drift.of(before, Reading(rows, rows, rows), groups)
         assert drift.verdict.startswith("collapsed: ")
         assert words in drift.verdict
-        assert Drift.from_dict(json.loads(json.dumps(drift.as_dict(), allow_nan=False))).verdict == drift.verdict
     # A sound encoder after a collapsed one is not called collapsed.
     assert not Drift.of(Reading(rows, rows, rows), reading(start), groups).reasons
 
@@ -269,14 +268,6 @@ def test_the_first_step_has_no_before() -> None:
     assert f"% lie among images of their own group ({compared.start_agreement:.0f} % at the start)." in compared.verdict
 
 
-def test_what_an_earlier_ccl_kept_is_read() -> None:
-    rows, groups = clusters()
-    kept = Drift.of(None, reading(rows), groups, rows).as_dict()
-    assert Drift.from_dict(kept).start_agreement == kept["start_agreement"]
-    del kept["start_agreement"]
-    assert math.isnan(Drift.from_dict(kept).start_agreement)
-
-
 @pytest.mark.parametrize(("num", "words"), [(0, "0 known images"), (1, "1 known image "), (2, "2 known images")])
 def test_few_rows_are_unclear(num: int, words: str) -> None:
     rows, groups = draw(num, 8), torch.arange(num)
@@ -287,14 +278,13 @@ def test_few_rows_are_unclear(num: int, words: str) -> None:
     assert math.isnan(drift.effective_rank[1]) is (num < 2)
 
 
-def test_a_drift_reads_back_from_json() -> None:
+def test_a_drift_is_json_values() -> None:
     rows, groups = clusters()
     drift = Drift.of(reading(rows), reading(rows + draw(40, 8, seed=2)), groups)
-    assert Drift.from_dict(json.loads(json.dumps(drift.as_dict(), allow_nan=False))) == drift
+    told = json.loads(json.dumps(drift.as_dict(), allow_nan=False))
+    assert told["neighbour_overlap"] == drift.neighbour_overlap
+    assert told["alignment"] == list(drift.alignment)
     first = Drift.of(None, reading(rows), groups)
     told = json.loads(json.dumps(first.as_dict(), allow_nan=False))
     assert told["neighbour_overlap"] is None
     assert told["group_agreement"] == [None, first.group_agreement[1]]
-    assert Drift.from_dict(told).as_dict() == told
-    with pytest.raises(ValueError, match="a drift has num_rows"):
-        Drift.from_dict({**told, "more": 1})

@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 
 from ccl.evaluation import fit, standard_error
 from ccl.evaluation import logistic_regression as logistic_regression_module
-from ccl.evaluation.linear_probe import FACTOR_RATIO, choose_l2, enumerate_labels, moments
 from ccl.evaluation.logistic_regression import LogisticRegression as Problem
+from ccl.evaluation.probes import FACTOR_RATIO, choose_l2, enumerate_labels, moments
 from ccl.seeding import permutation
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ccl.data import Dataset, load_dataset
 from ccl.encoders import Encoder, make_encoder
 from ccl.evaluation import extract, fit
-from ccl.evaluation.linear_probe import choose_l2, enumerate_labels, moments
 from ccl.evaluation.logistic_regression import LogisticRegression as Problem
+from ccl.evaluation.probes import choose_l2, enumerate_labels, moments
 
 EMBEDDED = ["textures", "symbols", "capitals", "greek", "digits"]
 

@@ -1,7 +1,8 @@
-"""A linear classifier on frozen features: what a representation is worth. Two protocols, named with each number.
+"""Probes of frozen features: what a representation is worth, by a linear classifier and by its nearest neighbours.
 
-`fit`, "cached": features of the plain images, read once; multinomial logistic regression solved to its optimum.
-`fit_paper`, "paper" (in `paper_probe`): the paper's SGD, which reads every image again, augmented, in each epoch.
+`fit`, the protocol "cached": features of the plain images, read once; multinomial logistic regression solved to its
+optimum. The other linear protocol, "paper", is `fit_paper` in `paper_probe`. Neighbours vote as in InsDisc and MoCo's
+CIFAR demo.
 """
 
 import math
@@ -23,6 +24,7 @@ FACTOR_RATIO = 10**0.5  # from one place of the search to the next
 MOST_PLACES = {1: 6, -1: 10}  # from the usual factor: to 100 where stronger is better, to 1e-6 where weaker is
 _SEARCH_TOLERANCE = 0.03  # the objective to some 5e-4: places differ by more
 _FLOAT64_BELOW = 1e-4  # tolerances that float32 can't reach
+CLEAR = 2.0  # standard errors of a difference that are taken as one
 
 
 @dataclass(frozen=True)
@@ -153,3 +155,97 @@ def standard_error(accuracy: float, num_images: int) -> float:
     if not 0 <= accuracy <= 100 or num_images < 1:
         raise ValueError(f"accuracy must be 0 … 100 on at least 1 image, got {accuracy} on {num_images}")
     return math.sqrt(accuracy * (100 - accuracy) / num_images)
+
+
+def knn_predict(
+    train_features: Tensor,
+    train_labels: Tensor,
+    test_features: Tensor,
+    num_neighbours: int = 200,
+    temperature: float = 0.07,
+    chunk_size: int = 128,
+) -> Tensor:
+    """The label (M,) with the most votes; a neighbour at cosine similarity s votes with weight exp(s / temperature).
+
+    Labels may be any integers. With fewer than `num_neighbours` training rows all of them vote; a draw of votes goes
+    to the smallest label. Which of several neighbours at the same k-th similarity votes is not defined.
+    """
+    check_pairs(train_features, train_labels)
+    if num_neighbours < 1 or temperature <= 0 or chunk_size < 1:
+        raise ValueError("num_neighbours, temperature and chunk_size must be positive")
+    classes, targets = torch.unique(train_labels.cpu(), return_inverse=True)  # (C,), (N,)
+    bank = F.normalize(train_features.cpu().float(), dim=1)  # (N, F)
+    queries = F.normalize(test_features.cpu().float(), dim=1)  # (M, F)
+    num_neighbours = min(num_neighbours, len(bank))
+    predicted = torch.empty(len(queries), dtype=torch.long)  # (M,)
+    # One buffer for all chunks: new ones of this size, with small results between, would leave holes in the heap.
+    buffer = bank.new_empty(min(chunk_size, len(queries)), len(bank))
+    for start in range(0, len(queries), chunk_size):
+        chunk = queries[start : start + chunk_size]
+        similarities = torch.mm(chunk, bank.T, out=buffer[: len(chunk)])  # (m, N)
+        similarity, neighbours = similarities.topk(num_neighbours, dim=1, sorted=False)  # (m, k), (m, k)
+        # Measured from the nearest one, so that a small temperature can't overflow; a common factor changes no vote.
+        weights = ((similarity - similarity.amax(dim=1, keepdim=True)) / temperature).exp()  # (m, k)
+        votes = torch.zeros(len(chunk), len(classes)).scatter_add_(1, targets[neighbours], weights)  # (m, C)
+        predicted[start : start + chunk_size] = votes.argmax(dim=1)
+    winners: Tensor = classes[predicted]  # (M,)
+    return winners
+
+
+def fair_voters(num_rows: int, num_classes: int, most: int = 200) -> int:
+    """As many as a class has images, up to the usual 200: of a small set nearly all images would vote on each."""
+    return max(1, min(most, num_rows // num_classes))
+
+
+def knn_accuracy(
+    train_features: Tensor,
+    train_labels: Tensor,
+    test_features: Tensor,
+    test_labels: Tensor,
+    num_neighbours: int = 200,
+    temperature: float = 0.07,
+) -> float:
+    """Share of test rows whose label wins the vote, in percent."""
+    check_pairs(test_features, test_labels)
+    predicted = knn_predict(train_features, train_labels, test_features, num_neighbours, temperature)
+    return 100.0 * float((predicted == test_labels.cpu()).double().mean())
+
+
+@dataclass(frozen=True)
+class ProbeScore:
+    """Accuracies on test images, in percent, with the standard error of each, in points."""
+
+    linear: float
+    knn: float
+    num_test: int
+
+    @property
+    def linear_error(self) -> float:
+        return standard_error(self.linear, self.num_test)
+
+    @property
+    def knn_error(self) -> float:
+        return standard_error(self.knn, self.num_test)
+
+    def is_clearly_above(self, other: "ProbeScore") -> bool:
+        """Whether the linear accuracy is higher by more than two standard errors of the difference.
+
+        Cautious: both are of the same images, so the difference of two probes is known better than that.
+        """
+        return self.linear - other.linear > CLEAR * math.hypot(self.linear_error, other.linear_error)
+
+
+def score_features(
+    train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor
+) -> tuple[ProbeScore, LinearClassifier]:
+    """Fit both probes on the training rows (N, F) and measure them on the test rows (M, F)."""
+    linear = fit(train, train_labels)
+    voters = fair_voters(len(train), len(linear.classes))
+    neighbours = knn_accuracy(train, train_labels, test, test_labels, voters)
+    return ProbeScore(linear.accuracy(test, test_labels), neighbours, len(test)), linear
+
+
+def confusion_matrix(labels: Tensor, predicted: Tensor, num_classes: int) -> Tensor:
+    """How many test images of class i were taken for class j: (M,), (M,) -> int64 (C, C)."""
+    pairs = labels.cpu().long() * num_classes + predicted.cpu().long()
+    return torch.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
