@@ -1,11 +1,11 @@
 """What reads an image: backbones, heads, unit-norm embeddings, and slow copies of an encoder."""
 
 from ccl.catalogue import BACKBONES
+from ccl.encoders.batch_norm import SplitBatchNorm, split_batch_norm
 from ccl.encoders.convnet import ConvNet
 from ccl.encoders.encoder import Embedded, Encoder, make_backbone, make_encoder, make_head
 from ccl.encoders.momentum_encoder import MomentumEncoder
 from ccl.encoders.resnet import ResNet
-from ccl.encoders.split_batch_norm import SplitBatchNorm, split_batch_norm
 from ccl.encoders.vit import ViT
 
 __all__ = [

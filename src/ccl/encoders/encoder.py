@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ccl.catalogue import BACKBONES, foreign_kind
+from ccl.encoders.batch_norm import split_batch_norm
 from ccl.encoders.foreign_backbones import found_features, make_foreign
-from ccl.encoders.split_batch_norm import split_batch_norm
 from ccl.encoders.stages import stages
 from ccl.errors import UserError
 from ccl.seeding import seeded

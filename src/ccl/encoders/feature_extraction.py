@@ -2,44 +2,21 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ccl import ranks
 from ccl.data.sources import ImageSource
-from ccl.encoders.encoder import Embedded
+from ccl.encoders.encoder import Encoder
+from ccl.views import Viewer
 
 Output = Literal["features", "embeddings"]
 
 
-class Encoder(Protocol):
-    """What a probe needs of a network; `ccl.encoders` builds them."""
-
-    def features(self, images: Tensor) -> Tensor:
-        """(N, 3, S, S) -> (N, F), what the backbone gives."""
-        ...
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """(N, 3, S, S) -> (N, D), unit norm, what the head gives."""
-        ...
-
-    def embed(self, images: Tensor) -> Embedded:
-        """Both from one forward."""
-        ...
-
-    def modules(self) -> Iterator[nn.Module]: ...
-
-
-class PlainViewer(Protocol):
-    """Gives the images of a source in order and without augmentation; `ccl.views.Viewer` is one."""
-
-    def plain_batches(self, source: ImageSource, batch_size: int) -> Iterator[Tensor]: ...
-
-
 @contextmanager
-def evaluating(module: Encoder) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
     """Evaluation mode and no gradients inside; afterwards every submodule is in the mode it came in, also on errors."""
     modes = [(part, part.training) for part in module.modules()]
     # Flags, not .eval() and .train(): a part that owns its mode (a teacher) must come back as it was.
@@ -54,7 +31,7 @@ def evaluating(module: Encoder) -> Iterator[None]:
 
 
 def extract(
-    module: Encoder, source: ImageSource, viewer: PlainViewer, batch_size: int = 512, output: Output = "features"
+    module: Encoder, source: ImageSource, viewer: Viewer, batch_size: int = 512, output: Output = "features"
 ) -> Tensor:
     """Rows (N, F) or (N, D) in the source's order, float32 on the CPU; the source may not be empty.
 
@@ -65,9 +42,7 @@ def extract(
     return _read(module, module.features if output == "features" else module, source, viewer, batch_size)
 
 
-def extract_both(
-    module: Encoder, source: ImageSource, viewer: PlainViewer, batch_size: int = 512
-) -> tuple[Tensor, Tensor]:
+def extract_both(module: Encoder, source: ImageSource, viewer: Viewer, batch_size: int = 512) -> tuple[Tensor, Tensor]:
     """Features (N, F) and embeddings (N, D) as `extract` gives them, from one forward of each image."""
     num_features = 0
 
@@ -82,7 +57,7 @@ def extract_both(
 
 
 def _read(
-    module: Encoder, read: Callable[[Tensor], Tensor], source: ImageSource, viewer: PlainViewer, batch_size: int
+    module: Encoder, read: Callable[[Tensor], Tensor], source: ImageSource, viewer: Viewer, batch_size: int
 ) -> Tensor:
     if not len(source):
         raise ValueError("there are no images to extract features from")

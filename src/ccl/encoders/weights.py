@@ -1,4 +1,4 @@
-"""Weights from a file or folder: read without running any code in it, matched by name, every key accounted for."""
+"""Weights from a file or folder, read without running any code in it, and how their network wants its images."""
 
 import hashlib
 import json
@@ -19,6 +19,12 @@ CONFIG, MODEL = "config.json", "model.safetensors"  # the hub's layout
 ABOUT = "ccl"  # what the description by `ccl export` is called in a file's metadata and in config.json
 _LARGEST_HEADER = 100_000_000  # bytes
 _NAMES_SHOWN = 3
+# How a network's own description calls what must be known of its images.
+_FORMAT = {
+    "mean": ("mean", "image_mean"),
+    "std": ("std", "image_std"),
+    "size": ("input_size", "size", "image_size"),
+}
 
 
 @dataclass(frozen=True)
@@ -199,3 +205,48 @@ def _counted(names: tuple[str, ...]) -> str:
 
 def _shown(names: tuple[str, ...]) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """What is known of it; None for what nobody says."""
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    size: int | None = None
+
+    def over(self, other: "ImageFormat") -> "ImageFormat":
+        """This, and of the other what this does not know."""
+        return ImageFormat(self.mean or other.mean, self.std or other.std, self.size or other.size)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "ImageFormat":
+        """Of a description in JSON: timm's `pretrained_cfg`, a hub's preprocessor, or what `ccl export` writes."""
+        for inner in ("pretrained_cfg", "preprocessing"):
+            if isinstance(config.get(inner), Mapping):
+                return cls.from_config(config[inner])
+        found = {key: next((config[name] for name in names if name in config), None) for key, names in _FORMAT.items()}
+        return cls(_three(found["mean"]), _three(found["std"]), _side(found["size"]))
+
+    @classmethod
+    def of_module(cls, module: nn.Module) -> "ImageFormat":
+        """Of a network's attributes: timm's `pretrained_cfg`, or `mean`, `std` and `input_size` of its own."""
+        config = getattr(module, "pretrained_cfg", None)
+        if isinstance(config, Mapping):
+            return cls.from_config(config)
+        names = [name for several in _FORMAT.values() for name in several]
+        return cls.from_config({name: value for name in names if (value := getattr(module, name, None)) is not None})
+
+
+def _three(value: Any) -> tuple[float, ...] | None:
+    is_known = isinstance(value, list | tuple) and len(value) == 3 and all(isinstance(v, int | float) for v in value)
+    return tuple(float(v) for v in value) if is_known else None
+
+
+def _side(value: Any) -> int | None:
+    """Of 224, [3, 224, 224], {"height": 224, …} or {"shortest_edge": 224}."""
+    if isinstance(value, Mapping):
+        value = value.get("height", value.get("shortest_edge"))
+    if isinstance(value, list | tuple):
+        value = value[-1] if value else None
+    return value if isinstance(value, int) and value > 0 else None

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from ccl.catalogue import TORCHVISION, foreign_kind
 from ccl.encoders.encoder import make_backbone
 from ccl.encoders.foreign_backbones import found_features, make_foreign
-from ccl.encoders.image_format import ImageFormat, from_config, of_module
-from ccl.encoders.weights import Matched, matched, read_config, read_weights
+from ccl.encoders.weights import ImageFormat, Matched, matched, read_config, read_weights
 from ccl.runs.build import build_recipe
 from ccl.settings import PRETRAINED, EncoderSettings, Settings
 from ccl.views.recipes import IMAGENET_MEAN, IMAGENET_STD
@@ -48,9 +47,9 @@ def _wanted(options: EncoderSettings, network: nn.Module | None) -> ImageFormat:
     """As the weights say, else as the network does."""
     wanted = ImageFormat()
     if options.weights not in (None, PRETRAINED):
-        wanted = from_config(read_config(Path(str(options.weights))))
+        wanted = ImageFormat.from_config(read_config(Path(str(options.weights))))
     if network is not None:
-        wanted = wanted.over(of_module(network))
+        wanted = wanted.over(ImageFormat.of_module(network))
     if foreign_kind(options.backbone) == TORCHVISION:
         wanted = wanted.over(ImageFormat(IMAGENET_MEAN, IMAGENET_STD, 224))
     return wanted

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from ccl.composition import Composition, Pooled
 from ccl.encoders import Embedded, Encoder
-from ccl.encoders.split_batch_norm import placed
-from ccl.encoders.statistics import AccumulatedStatistics
+from ccl.encoders.batch_norm import placed
+from ccl.encoders.batch_norm_statistics import AccumulatedStatistics
 from ccl.memory import RehearsalMemory
 from ccl.part import BatchContext, Objective, Part, Retention, WeightRule
 from ccl.training.precision import LossScaler

@@ -8,7 +8,7 @@ import torch
 
 from ccl import ranks
 from ccl.data import ImageSource, chain
-from ccl.encoders.statistics import reestimate
+from ccl.encoders.batch_norm_statistics import reestimate
 from ccl.training.exemplar_selection import Selection, remember
 from ccl.training.learner import Learner
 from ccl.training.observer import Observer

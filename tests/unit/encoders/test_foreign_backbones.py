@@ -9,8 +9,8 @@ from torch import nn
 
 from ccl.encoders import MomentumEncoder, ResNet, SplitBatchNorm, make_encoder
 from ccl.encoders.foreign_backbones import make_foreign, refuse_random, without_random_layers
-from ccl.encoders.image_format import ImageFormat, from_config, of_module
 from ccl.encoders.stages import stages
+from ccl.encoders.weights import ImageFormat
 from ccl.errors import UserError
 
 
@@ -174,14 +174,14 @@ def test_frozen_batch_norms_stay_as_they_are(name: str) -> None:
 
 
 def test_how_a_network_wants_its_images() -> None:
-    assert of_module(networks.SmallViT()) == ImageFormat((0.5, 0.4, 0.3), (0.25, 0.5, 0.125), 16)
-    assert of_module(networks.SmallCNN()) == ImageFormat()
+    assert ImageFormat.of_module(networks.SmallViT()) == ImageFormat((0.5, 0.4, 0.3), (0.25, 0.5, 0.125), 16)
+    assert ImageFormat.of_module(networks.SmallCNN()) == ImageFormat()
     hub = {"pretrained_cfg": {"mean": [0.5] * 3, "std": [0.2] * 3, "input_size": [3, 64, 64]}}
-    assert from_config(hub) == ImageFormat((0.5,) * 3, (0.2,) * 3, 64)
-    assert from_config({"image_mean": [1, 2, 3], "size": {"shortest_edge": 48}}) == ImageFormat(
+    assert ImageFormat.from_config(hub) == ImageFormat((0.5,) * 3, (0.2,) * 3, 64)
+    assert ImageFormat.from_config({"image_mean": [1, 2, 3], "size": {"shortest_edge": 48}}) == ImageFormat(
         (1.0, 2.0, 3.0), None, 48
     )
-    assert from_config({"mean": "red", "std": [1, 2], "size": -1}) == ImageFormat()
+    assert ImageFormat.from_config({"mean": "red", "std": [1, 2], "size": -1}) == ImageFormat()
     assert ImageFormat(size=8).over(ImageFormat(size=9, mean=(0.0, 0.0, 0.0))) == ImageFormat((0.0, 0.0, 0.0), None, 8)
 
 

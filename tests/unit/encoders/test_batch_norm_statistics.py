@@ -8,7 +8,7 @@ from torch import nn
 
 from ccl.data.sources import ArraySource
 from ccl.encoders import Encoder, SplitBatchNorm, make_encoder
-from ccl.encoders.statistics import AccumulatedStatistics, reestimate
+from ccl.encoders.batch_norm_statistics import AccumulatedStatistics, reestimate
 from ccl.views import RECIPES, Viewer
 
 

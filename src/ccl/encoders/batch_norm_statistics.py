@@ -12,13 +12,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ccl import ranks
 from ccl.data.sources import ImageSource
 from ccl.encoders.encoder import Encoder
-from ccl.encoders.feature_extraction import PlainViewer, evaluating
+from ccl.encoders.feature_extraction import evaluating
+from ccl.views import Viewer
 
 
 def reestimate(
     encoder: Encoder,
     source: ImageSource,
-    viewer: PlainViewer,
+    viewer: Viewer,
     batch_size: int,
     past: "Mapping[str, Moments] | None" = None,
 ) -> "dict[str, Moments]":
@@ -68,7 +69,7 @@ class AccumulatedStatistics(nn.Module):
         for number, (_, norm) in enumerate(named_norms(encoder)):
             self.register_buffer(f"norm{number}", Moments.of_none(norm.num_features).packed())
 
-    def take(self, encoder: Encoder, source: ImageSource, viewer: PlainViewer, batch_size: int) -> None:
+    def take(self, encoder: Encoder, source: ImageSource, viewer: Viewer, batch_size: int) -> None:
         """A step's images join, and the encoder evaluates with what all steps have shown."""
         held = {name: f"norm{number}" for number, name in enumerate(self._names)}
         past = {name: Moments.unpacked(self.get_buffer(buffer)) for name, buffer in held.items()}
