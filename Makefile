@@ -41,7 +41,7 @@ SLURM_PACKAGES := slurmctld slurmd slurm-client munge
 test-slurm: setup
 	-@command -v slurmctld >/dev/null || test -x /usr/sbin/slurmctld || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	  && apt-get update --quiet --quiet && apt-get install --yes --quiet --quiet --no-install-recommends $(SLURM_PACKAGES); }
-	$(BIN)/pytest -m slow -rs tests/reliability/test_slurm.py tests/reliability/test_encode_on_slurm.py
+	$(BIN)/pytest -m slow -rs tests/reliability/test_slurm.py
 
 docs: $(VENV)/.docs-ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from ccl.continual_encoder.classifiers import load as load_classifier
     from ccl.continual_encoder.classifiers import predict
     from ccl.continual_encoder.classifiers import save as save_classifier
-    from ccl.continual_encoder.contact_sheet import write_sheet
     from ccl.continual_encoder.continual_encoder import ContinualEncoder
     from ccl.continual_encoder.exporting import export, load_backbone
     from ccl.continual_encoder.feature_files import read_features, write_features
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from ccl.continual_encoder.frozen_encoder import start as frozen_start
     from ccl.continual_encoder.model_card import write_card
     from ccl.continual_encoder.probing import probe
-    from ccl.continual_encoder.searching import Collection, stored_collection
+    from ccl.continual_encoder.searching import Collection, stored_collection, write_sheet
     from ccl.continual_encoder.searching import find as find_similar
     from ccl.continual_encoder.transformer import EncoderTransformer
     from ccl.data.dataset_loader import load_dataset
@@ -141,7 +140,7 @@ _HOMES = {
     "probe": "continual_encoder.probing:probe",
     "write_card": "continual_encoder.model_card:write_card",
     "write_features": "continual_encoder.feature_files:write_features",
-    "write_sheet": "continual_encoder.contact_sheet:write_sheet",
+    "write_sheet": "continual_encoder.searching:write_sheet",
 }
 
 

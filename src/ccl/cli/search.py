@@ -11,16 +11,13 @@ def search(
     state: Path = ENCODER,
     query: str = typer.Argument(metavar="QUERY", help="An image, or a folder of some."),
     images: list[str] = typer.Argument(None, metavar="[IMAGES…]", help="Where to search: images, folders, archives."),
-    out: Path = typer.Option(..., "--out", "-o", help="The sheet to look at: .html or .png."),
+    out: Path = typer.Option(..., "--out", "-o", help="The sheet to look at: .html."),
     k: int = typer.Option(10, "-k", min=1, max=200, help="How many for each query."),
     features: Path | None = typer.Option(
         None,
         "--features",
         "-f",
         help="Search here instead: what ccl encode wrote, so that images are read once.",
-    ),
-    by: str = typer.Option(
-        "auto", "--by", help="With --features: exact, index (approximate), or auto: index from 100,000 rows on."
     ),
     max_bad: float = MAX_BAD,
     version: int | None = VERSION,
@@ -32,19 +29,20 @@ def search(
     from rich.console import Console
 
     from ccl.cli.image_input import gathered, read, report_left_out
-    from ccl.continual_encoder.contact_sheet import check_sheet_size, check_sheet_target, write_sheet
     from ccl.continual_encoder.frozen_encoder import frozen
-    from ccl.continual_encoder.search_index import require_index
-    from ccl.continual_encoder.searching import Collection, chosen_search, find, stored_collection
+    from ccl.continual_encoder.searching import (
+        Collection,
+        check_sheet_size,
+        check_sheet_target,
+        find,
+        stored_collection,
+        write_sheet,
+    )
     from ccl.errors import UserError, counted
     from ccl.runs.display import note
 
     if bool(images) == (features is not None):
         raise UserError("name where to search: either IMAGES or --features FILE.npz")
-    if by not in ("auto", "exact", "index") or (by == "index" and features is None):
-        raise UserError(f"--by {by}: it is auto, exact or index, and an index needs --features")
-    if by == "index":
-        require_index()
     check_sheet_target(out)
     console, encoder = Console(), frozen(state, version)
     with gathered([query], console, out, max_bad) as asked:
@@ -52,11 +50,7 @@ def search(
         check_sheet_size(len(asked.source), k)
         queries = Collection(read(encoder, asked.source, console), asked.names, asked.source.encoded)
         if features is not None:
-            stored = stored_collection(features, encoder)
-            how, line = chosen_search(by, features, stored)
-            if line:
-                note(console, line)
-            answers = find(queries, stored, k, how)
+            answers = find(queries, stored_collection(features, encoder), k)
         else:
             with gathered(images, console, out, max_bad) as found:
                 report_left_out(found.skipped, console)

@@ -7,7 +7,6 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ccl.continual_encoder.contact_sheet import Answer
 from ccl.continual_encoder.current_version import pin_version, roll_back
 from ccl.continual_encoder.drop_outcome import KEEP_VERSIONS, Options, Outcome
 from ccl.continual_encoder.drop_stream import drops
@@ -28,6 +27,7 @@ from ccl.continual_encoder.new_folder import make_folder
 from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
 from ccl.continual_encoder.page import write_state_page
 from ccl.continual_encoder.probing import ProbeReport
+from ccl.continual_encoder.searching import Answer
 from ccl.data.ingest import MAX_BAD
 from ccl.errors import UserError
 from ccl.runs.display import make_display

@@ -7,11 +7,10 @@
 A part appears whole or not at all, so a part that is there is done. Memory holds one part at a time.
 """
 
-import csv
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,7 @@ def share_of(manifest: Manifest, share: tuple[int, int]) -> range:
 def check_parts_target(folder: Path) -> None:
     """Refuse, before any image is read, what is meant as a file."""
     if folder.suffix in FEATURE_SUFFIXES or folder.is_file():
-        raise UserError(f"{folder}: with --shard or --on slurm features are written as parts into a folder; name one")
+        raise UserError(f"{folder}: with --shard features are written as parts into a folder; name one")
 
 
 def begin(folder: Path, manifest: Manifest) -> None:
@@ -149,22 +148,10 @@ def write_parts(
             progress(done, len(numbers))
 
 
-def missing_parts(folder: Path, manifest: Manifest, numbers: Iterable[int] | None = None) -> list[int]:
-    """The parts that are not there yet, of these or of all; the folder is listed once, however many there are."""
+def missing_parts(folder: Path, manifest: Manifest) -> list[int]:
+    """The parts that are not there yet; the folder is listed once, however many there are."""
     there = set(os.listdir(folder))
-    wanted = range(manifest.num_parts) if numbers is None else numbers
-    return [number for number in wanted if part_path(folder, number).name not in there]
-
-
-def written_part(folder: Path, manifest: Manifest, number: int) -> Written:
-    """What became of a part that is there, by what lies beside it."""
-    table = part_path(folder, number).with_suffix(".bad_images.csv")
-    num_bad = 0
-    if table.exists():
-        with table.open(newline="", encoding="utf-8") as file:
-            num_bad = sum(1 for _ in csv.reader(file)) - 1
-    num_images = min(manifest.part_images, manifest.num_images - number * manifest.part_images)
-    return Written(number, num_images - num_bad, num_bad)
+    return [number for number in range(manifest.num_parts) if part_path(folder, number).name not in there]
 
 
 def read_parts(folder: Path) -> FeatureFile:

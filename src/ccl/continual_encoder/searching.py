@@ -1,21 +1,25 @@
-"""Which images are nearest to a query: cosine similarity of features, all compared with all, or by an index."""
+"""Which images are nearest to a query, by cosine similarity of features, and the page that shows them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.continual_encoder.contact_sheet import Answer, SheetImage
+from ccl.atomic_files import replacing
 from ccl.continual_encoder.feature_files import read_features
 from ccl.continual_encoder.feature_parts import read_parts
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.search_index import EXACT_BELOW, Nearest, is_available, open_index
-from ccl.errors import how_to_install
+from ccl.continual_encoder.output_checks import check_target
+from ccl.errors import UserError
+from ccl.report.templates import render
+from ccl.report.thumbnails import thumbnail
 
+MOST_IMAGES = 2000  # on one sheet: a page of some 10 MB
+_SIDE = 144  # longest side of an image on the sheet
 _QUERIES, _ROWS = 256, 16384  # compared at one time: 16 MB of similarities
 _RANKED = 2000  # rows whose pairs, two million, a similarity is ranked among
 
@@ -23,7 +27,7 @@ _RANKED = 2000  # rows whose pairs, two million, a similarity is ranked among
 def nearest(query_rows: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k most similar of rows (N, F) for each of (Q, F): similarities and positions, (Q, k) each, best first.
 
-    With fewer than k rows all of them; of equally similar ones the first comes first.
+    With fewer than k rows all of them; equally similar ones stand in their order.
     """
     if query_rows.ndim != 2 or rows.ndim != 2 or query_rows.shape[1] != rows.shape[1]:
         raise ValueError(f"rows must be (Q, F) and (N, F), got {tuple(query_rows.shape)} and {tuple(rows.shape)}")
@@ -39,11 +43,45 @@ def _nearest(queries: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     places = torch.empty(len(queries), 0, dtype=torch.int64)
     for start in range(0, len(rows), _ROWS):
         part = F.normalize(rows[start : start + _ROWS].float(), dim=1)  # (n, F)
-        numbers = torch.arange(start, start + len(part)).expand(len(queries), -1)
-        best, places = torch.cat([best, queries @ part.T], dim=1), torch.cat([places, numbers], dim=1)
+        similarity = queries @ part.T  # (Q, n)
+        found = similarity.topk(min(k, len(part)), dim=1).indices.sort(dim=1).values
+        best = torch.cat([best, similarity.gather(1, found)], dim=1)
+        places = torch.cat([places, start + found], dim=1)
         order = torch.sort(best, dim=1, descending=True, stable=True).indices[:, :k]
         best, places = best.gather(1, order), places.gather(1, order)
     return best, places
+
+
+@dataclass(frozen=True)
+class SheetImage:
+    """An image by its name and its file's bytes; None where it is no longer there."""
+
+    name: str
+    content: bytes | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A query and what is nearest to it, best first."""
+
+    query: SheetImage
+    hits: tuple[tuple[SheetImage, float], ...]  # with the similarity
+    # For each hit the share of all pairs of the collection that are less alike, 0 to 1; none where there are no pairs
+    ranks: tuple[float, ...] = ()
+
+    @property
+    def labels(self) -> list[str]:
+        """What each similarity is worth, in words."""
+        if not self.ranks:
+            return [f"cosine {similarity:.3f}" for _, similarity in self.hits]
+        return [rank_in_words(rank) for rank in self.ranks]
+
+
+def rank_in_words(rank: float) -> str:
+    """ "nearer than 99.8 % of pairs": rounded down, so that nothing is nearer than all that isn't."""
+    if rank >= 1:
+        return "nearer than all pairs"
+    return f"nearer than {math.floor(1000 * rank) / 10:.1f} % of pairs"
 
 
 @dataclass(frozen=True)
@@ -58,7 +96,6 @@ class Collection:
     rows: Tensor  # (N, F)
     names: Sequence[str]
     content: Callable[[int], bytes | None]  # of the image at a position; None where it is gone
-    about: Mapping[str, Any] = field(default_factory=dict)  # of the encoder, where the features were read from a file
 
     def shown(self, position: int) -> SheetImage:
         return SheetImage(self.names[position], self.content(position))
@@ -76,23 +113,7 @@ def stored_collection(path: str | Path, frozen: FrozenEncoder) -> Collection:
     path = Path(path)
     stored = read_parts(path) if path.is_dir() else read_features(path)
     frozen.refuse_other(stored.about, str(path), "make it again with ccl encode, or choose its --version")
-    return Collection(stored.rows, stored.names, lambda position: _content(stored.names[position]), stored.about)
-
-
-def chosen_search(by: str, path: Path, images: Collection) -> tuple[Nearest, str]:
-    """How a file or folder of features is searched, and a line about it; by: auto, exact or index.
-
-    auto: all rows are compared below 100,000 of them, else an index is used where hnswlib is there.
-    """
-    num_rows = len(images.rows)
-    if by == "exact" or (by == "auto" and num_rows < EXACT_BELOW):
-        return nearest, ""
-    if by == "auto" and not is_available():
-        return nearest, f"all {num_rows:,} rows are compared; for a faster search, {how_to_install('index')}"
-    place = path / "index.hnsw" if path.is_dir() else path.with_name(f"{path.name}.hnsw")
-    index, is_new = open_index(place, images.rows, images.about, nearest)
-    made = "made and kept" if is_new else "kept"
-    return index.nearest, f"by an index, {made} in {place}: it finds {index.about.recall:.1%} of the ten nearest"
+    return Collection(stored.rows, stored.names, lambda position: _content(stored.names[position]))
 
 
 def _content(name: str) -> bytes | None:
@@ -102,7 +123,7 @@ def _content(name: str) -> bytes | None:
         return None
 
 
-def find(queries: Collection, images: Collection, k: int, search: Nearest = nearest) -> list[Answer]:
+def find(queries: Collection, images: Collection, k: int) -> list[Answer]:
     """The k images most like each query, best first, with what a sheet needs to show them.
 
     >>> rows = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
@@ -112,7 +133,7 @@ def find(queries: Collection, images: Collection, k: int, search: Nearest = near
     >>> [(image.name, round(similarity, 3)) for image, similarity in answer.hits]
     [('a.jpg', 1.0), ('b.jpg', 0.8)]
     """
-    similarities, positions = search(queries.rows, images.rows, k)
+    similarities, positions = nearest(queries.rows, images.rows, k)
     ranks = pair_ranks(similarities, images.rows)
     answers = []
     for number, (values, places) in enumerate(zip(similarities.tolist(), positions.tolist(), strict=True)):
@@ -134,3 +155,47 @@ def pair_ranks(similarities: Tensor, rows: Tensor) -> Tensor | None:
     first, second = torch.triu_indices(len(rows), len(rows), offset=1)
     pairs = (unit @ unit.T)[first, second].sort().values  # (N(N-1)/2,)
     return torch.searchsorted(pairs, similarities.contiguous()).double() / len(pairs)
+
+
+def check_sheet_target(path: Path) -> None:
+    """Refuse, before any image is read, a file that could not be written."""
+    check_target(path, [".html"], "a contact sheet")
+
+
+def check_sheet_size(num_queries: int, k: int) -> None:
+    """Refuse, before the images are searched, what nobody could look at."""
+    if num_queries * (1 + k) > MOST_IMAGES:
+        raise UserError(
+            f"{num_queries:,} queries with {k} hits each are too many for a sheet, which has room for "
+            f"{MOST_IMAGES:,} images; ask with fewer, or with a smaller -k"
+        )
+
+
+def write_sheet(path: str | Path, answers: Sequence[Answer], title: str) -> None:
+    """Write one HTML page that needs nothing else; a reader never meets half of it.
+
+    >>> rows = torch.eye(3)
+    >>> photos = ccl.Collection(rows, ["a.jpg", "b.jpg", "c.jpg"], content=lambda position: None)
+    >>> ccl.write_sheet("similar.html", ccl.find_similar(photos, photos, k=2), "Most alike")
+    """
+    path = Path(path)
+    check_sheet_target(path)
+    rows = [
+        (
+            (answer.query.name, _thumbnail(answer.query)),
+            [
+                (image.name, _thumbnail(image), label, f"cosine {similarity:.3f}" if answer.ranks else "")
+                for (image, similarity), label in zip(answer.hits, answer.labels, strict=True)
+            ],
+        )
+        for answer in answers
+    ]
+    is_ranked = any(answer.ranks for answer in answers)
+    page = render("ccl.continual_encoder", "contact_sheet.html.j2", title=title, rows=rows, is_ranked=is_ranked)
+    with replacing(path) as unfinished:
+        # A file's name may hold bytes that are not text.
+        unfinished.write_text(page, encoding="utf-8", errors="replace")
+
+
+def _thumbnail(image: SheetImage) -> object:
+    return None if image.content is None else thumbnail(image.content, _SIDE)

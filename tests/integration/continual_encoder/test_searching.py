@@ -13,9 +13,18 @@ import torch
 from PIL import Image
 
 from ccl.continual_encoder import FrozenEncoder, searching
-from ccl.continual_encoder.contact_sheet import Answer, SheetImage, check_sheet_size, rank_in_words, write_sheet
 from ccl.continual_encoder.feature_files import write_features
-from ccl.continual_encoder.searching import Collection, find, nearest, stored_collection
+from ccl.continual_encoder.searching import (
+    Answer,
+    Collection,
+    SheetImage,
+    check_sheet_size,
+    find,
+    nearest,
+    rank_in_words,
+    stored_collection,
+    write_sheet,
+)
 from ccl.data import FileSource
 from ccl.errors import UserError
 
@@ -141,18 +150,8 @@ def test_a_picture_has_its_file_name_below_and_its_path_when_asked(tmp_path: Pat
     assert page.count("/a/folder") == 4  # in titles and alternatives only
 
 
-def test_the_picture_shows_query_and_hits_side_by_side(tmp_path: Path) -> None:
-    write_sheet(tmp_path / "s.png", answers(), "Most like <b>")
-    with Image.open(tmp_path / "s.png") as sheet:
-        seen = sheet.convert("RGB")
-    middles = [(12 + 72, 62 + 72), (12 + 156 + 12 + 72, 62 + 72), (12 + 312 + 12 + 72, 62 + 72)]
-    colours = [(0, 128, 0), (255, 0, 0), (0, 0, 255)]
-    assert [seen.getpixel(place) for place in middles] == colours
-    assert seen.height == 62 + 2 * 186 + 12
-
-
 def test_a_wrong_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"\.html, \.png"):
+    with pytest.raises(UserError, match=r"is written as \.html"):
         write_sheet(tmp_path / "s.pdf", answers(), "x")
     assert list(tmp_path.iterdir()) == []
 
