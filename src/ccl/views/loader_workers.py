@@ -18,12 +18,10 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ccl.data.decoding import BadImageError
 from ccl.data.sources import ImageSource
-from ccl.views.crops import NUM_BOX_DRAWS, plain_boxes
-from ccl.views.random_draws import ViewKey, drawn_boxes
+from ccl.views.random_draws import NUM_BOX_DRAWS, ViewKey, drawn_boxes
 from ccl.views.recipes import Recipe
 
-# uint8 (N, 3, S, S) for each view, or as many as were chosen for it, and (M, 3, S, S) of the plain images
-Crops = tuple[list[Tensor], Tensor]
+Crops = list[Tensor]  # uint8 (M, 3, S, S) for each view that is asked for, of the M pictures chosen for it
 _DIVISORS = (8, 4, 2)  # what JPEG decoders offer
 
 
@@ -32,14 +30,32 @@ class LostImageError(OSError):
 
 
 @dataclass(frozen=True)
+class AskedView:
+    """A view to make of a batch of images, or of some of them."""
+
+    key: ViewKey | None  # None: the plain image
+    chosen: Tensor | None  # (N,) bool: of which images; None: of all
+
+    def of(self, rows: Tensor) -> Tensor:
+        """What belongs to the chosen images."""
+        return rows if self.chosen is None else rows[self.chosen.to(rows.device)]
+
+    def uniforms(self, ids: Tensor, turns: Tensor) -> Tensor | None:
+        """The draws of the chosen of these images; None for plain ones."""
+        return None if self.key is None else self.key.uniforms(self.of(ids), self.of(turns))
+
+    def counts(self, sizes: list[int]) -> list[int]:
+        """How many are chosen of each of consecutive batches of these sizes."""
+        return sizes if self.chosen is None else [int(part.sum()) for part in torch.split(self.chosen, sizes)]
+
+
+@dataclass(frozen=True)
 class Task:
     """One batch to cut, with all that a worker must know: it holds no source, so it can serve every one."""
 
     pictures: ImageSource  # N images, those of the batch and no other
-    keys: Sequence[ViewKey]  # one per view
     turns: Tensor  # (N,)
-    chosen: Sequence[Tensor | None]  # (N,) bool for each view: of which pictures it is; None: of all
-    plain: Tensor  # (N,) bool
+    asked: Sequence[AskedView]  # the plain one is the last
 
 
 @dataclass(frozen=True)
@@ -49,21 +65,21 @@ class PictureCrops(Dataset[Crops]):
     recipe: Recipe
 
     def __getitem__(self, task: Task) -> Crops:
-        draws = [key.uniforms(task.pictures.ids, task.turns, NUM_BOX_DRAWS) for key in task.keys]
-        uniforms = torch.stack(draws, 1) if draws else torch.empty(len(task.plain), 0, NUM_BOX_DRAWS)  # (N, V, K)
-        everyone = torch.ones(len(task.plain), dtype=torch.bool)
-        masks = [everyone if mask is None else mask for mask in task.chosen]  # (N,) each
-        crops: list[list[Tensor]] = [[] for _ in task.keys]
-        plain = []
-        for position, wants_plain in enumerate(task.plain.tolist()):
-            views = [number for number, mask in enumerate(masks) if mask[position]]
-            if not views and not wants_plain:
+        num = len(task.turns)
+        draws = [one.key.uniforms(task.pictures.ids, task.turns, NUM_BOX_DRAWS) for one in task.asked if one.key]
+        uniforms = torch.stack(draws, 1) if draws else torch.empty(num, 0, NUM_BOX_DRAWS)  # (N, V, K)
+        everyone = torch.ones(num, dtype=torch.bool)
+        masks = [everyone if one.chosen is None else one.chosen for one in task.asked]  # (N,) each
+        crops: list[list[Tensor]] = [[] for _ in task.asked]
+        for position in range(num):
+            wanted = [number for number, mask in enumerate(masks) if mask[position]]
+            if not wanted:
                 continue
-            cut = Cutting(self.recipe, uniforms[position, views], wants_plain).cut(task.pictures, position)
-            for number, pixels in zip(views, cut, strict=False):
+            views = [number for number in wanted if number < len(draws)]
+            cut = Cutting(self.recipe, uniforms[position, views], len(views) < len(wanted))
+            for number, pixels in zip(wanted, cut.cut(task.pictures, position), strict=True):
                 crops[number].append(pixels)
-            plain += cut[len(views) :]
-        return [self._stacked(view) for view in crops], self._stacked(plain)
+        return [self._stacked(view) for view in crops]
 
     def _stacked(self, images: list[Tensor]) -> Tensor:
         size = self.recipe.size
@@ -102,7 +118,7 @@ class Cutting:
         heights, widths = torch.full((num_views,), height), torch.full((num_views,), width)
         self.boxes = drawn_boxes(self.recipe, heights, widths, self.uniforms).tolist() if num_views else []
         if self.wants_plain:
-            self.boxes += plain_boxes(self.recipe, torch.tensor([height]), torch.tensor([width])).tolist()
+            self.boxes += drawn_boxes(self.recipe, torch.tensor([height]), torch.tensor([width]), None).tolist()
 
 
 def _cut(picture: Image.Image, box: Sequence[float], size: int) -> Tensor:

@@ -1,5 +1,9 @@
-"""What chance decides about one view: a pure function of (seed, moment, image id, turn, view number)."""
+"""What chance decides about a view, box and appearance: a pure function of (seed, moment, image id, turn, view).
 
+A box is (left, top, width, height) in pixels of the image.
+"""
+
+import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -7,9 +11,10 @@ from torch import Tensor
 
 from ccl.seeding import uniform
 from ccl.views.colour import ORDERS
-from ccl.views.crops import NUM_BOX_DRAWS, plain_boxes, random_boxes
 from ccl.views.recipes import Recipe
 
+NUM_ATTEMPTS = 10
+NUM_BOX_DRAWS = 2 * NUM_ATTEMPTS + 2  # area and ratio of each attempt, then one place
 NUM_DRAWS = NUM_BOX_DRAWS + 11
 
 
@@ -44,11 +49,55 @@ class Appearance:
         return Appearance(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
-def drawn_boxes(recipe: Recipe, heights: Tensor, widths: Tensor, uniforms: Tensor) -> Tensor:
-    """Boxes (N, 4) of the views of images of these sizes (N,), by numbers (N, NUM_BOX_DRAWS or more) in [0, 1)."""
-    if recipe.crop == "whole":
+def drawn_boxes(recipe: Recipe, heights: Tensor, widths: Tensor, uniforms: Tensor | None) -> Tensor:
+    """Boxes (N, 4) of the views of images of these sizes (N,), by numbers (N, NUM_BOX_DRAWS or more) in [0, 1).
+
+    None: of the plain images.
+    """
+    if uniforms is None or recipe.crop == "whole":
         return plain_boxes(recipe, heights, widths)
     return random_boxes(recipe, heights, widths, uniforms[:, :NUM_BOX_DRAWS])
+
+
+def random_boxes(recipe: Recipe, heights: Tensor, widths: Tensor, uniforms: Tensor) -> Tensor:
+    """Boxes (N, 4) of whole pixels as RandomResizedCrop draws them, from numbers (N, NUM_BOX_DRAWS) in [0, 1)."""
+    # In double precision: rounding to pixels then can't depend on how a batch is vectorised.
+    height, width = heights.double(), widths.double()  # (N,)
+    draws = uniforms.double()  # (N, K)
+    scale = recipe.min_scale + (recipe.max_scale - recipe.min_scale) * draws[:, :NUM_ATTEMPTS]
+    low, high = math.log(recipe.min_ratio), math.log(recipe.max_ratio)
+    ratio = torch.exp(low + (high - low) * draws[:, NUM_ATTEMPTS : 2 * NUM_ATTEMPTS])
+    area = scale * (height * width)[:, None]
+    box_widths = torch.sqrt(area * ratio).round()  # (N, attempts)
+    box_heights = torch.sqrt(area / ratio).round()
+    fits = (
+        (box_widths >= 1) & (box_widths <= width[:, None]) & (box_heights >= 1) & (box_heights <= height[:, None])
+    )  # (N, attempts)
+    first = fits.int().argmax(1, keepdim=True)  # (N, 1); the first of equal maxima
+    found = fits.any(1)  # (N,)
+    fallback_width, fallback_height = _nearest_ratio(recipe, height, width)
+    box_width = torch.where(found, box_widths.gather(1, first)[:, 0], fallback_width)
+    box_height = torch.where(found, box_heights.gather(1, first)[:, 0], fallback_height)
+    free_x, free_y = width - box_width, height - box_height
+    place_x, place_y = draws[:, -2], draws[:, -1]
+    left = torch.where(found, (place_x * (free_x + 1)).floor(), (free_x / 2).floor())
+    top = torch.where(found, (place_y * (free_y + 1)).floor(), (free_y / 2).floor())
+    return torch.stack([left, top, box_width, box_height], 1).float()
+
+
+def _nearest_ratio(recipe: Recipe, height: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+    """Width and height of the largest box with an allowed ratio: what is taken where no attempt fits."""
+    # Differs: torchvision may round a side to 0 in an image one pixel thin.
+    box_width = torch.minimum(width, (height * recipe.max_ratio).round().clamp(min=1))
+    box_height = torch.minimum(height, (width / recipe.min_ratio).round().clamp(min=1))
+    return box_width, box_height
+
+
+def plain_boxes(recipe: Recipe, heights: Tensor, widths: Tensor) -> Tensor:
+    """Boxes (N, 4): the centre square of `plain_fraction` of the shorter side; a square image whole where that is 1."""
+    side = (torch.minimum(heights, widths).double() * recipe.plain_fraction).round().clamp(min=1)  # (N,)
+    left, top = ((widths - side) / 2).floor(), ((heights - side) / 2).floor()
+    return torch.stack([left, top, side, side], 1).float()
 
 
 def drawn_appearance(recipe: Recipe, uniforms: Tensor) -> Appearance:

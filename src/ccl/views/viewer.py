@@ -1,7 +1,7 @@
 """From positions in a source to finished views, batch by batch.
 
 Small views cost by the call and not by the image, so views of several batches are made in one block. A view's bits
-don't depend on what it is made with (`ccl.views.batched_matmul`), so a block changes nothing but the time.
+don't depend on what it is made with (`ccl.views.resampling`), so a block changes nothing but the time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,17 +12,16 @@ from torch import Tensor
 
 from ccl import ranks
 from ccl.data.sources import ImageSource
-from ccl.views.crops import crop_resize, plain_boxes
-from ccl.views.finish_views import finish, normalise_
-from ccl.views.loader_workers import Crops, Task, Workers
-from ccl.views.random_draws import ViewKey, drawn_appearance, drawn_boxes
+from ccl.views.colour import jitter_, solarise, to_grey
+from ccl.views.loader_workers import AskedView, Task, Workers
+from ccl.views.random_draws import Appearance, ViewKey, drawn_appearance, drawn_boxes
 from ccl.views.recipes import Recipe
+from ccl.views.resampling import blur_radius, crop_resize, gaussian_blur
 
 _BLOCK_BYTES = 2**23  # of finished views made at once, at least a batch of them; measured on a CPU
 _WORKER_BLOCK_BYTES = 2**22  # of those that one task of a loader worker brings, so that the first ones come soon
-
-
-_Batches = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]  # positions, turns, who has further views
+# Values worked on at once on a CPU, so that a dozen operations in a row find them in the cache.
+_CPU_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -56,41 +55,24 @@ class ViewBatch:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is to be made: views of all images, then more views and plain ones of some."""
-
-    keys: Sequence[ViewKey]  # of a random view each
-    num_views: int  # how many of them, the first ones, are of all images
-    plain: Tensor  # (len(source),) bool
-
-
-@dataclass(frozen=True)
 class _Block:
-    """Some consecutive batches, whose views are made together."""
+    """Some consecutive batches, N images together, whose views are made at once."""
 
-    positions: Tensor  # (N,) of all of them
+    sizes: list[int]  # of each batch
+    positions: Tensor  # (N,)
+    ids: Tensor  # (N,)
     turns: Tensor  # (N,)
     has_further: Tensor  # (N,) bool
-    sizes: list[int]  # of each
+    asked: list[AskedView]  # views of all images, then further ones of some, then the plain one of some
 
-    def chosen(self, asked: _Asked) -> list[Tensor | None]:
-        """Which of the images (N,) each view is made of; None: all."""
-        return [None if number < asked.num_views else self.has_further for number in range(len(asked.keys))]
-
-    def split(self, ids: Tensor, views: Sequence[Tensor], plain: Tensor, asked: _Asked) -> Iterator[ViewBatch]:
+    def split(self, made: Sequence[Tensor], num_views: int) -> Iterator[ViewBatch]:
         """The batches again, of what was made of the block's images."""
-        positions, of_turns, of_ids, of_further = (
-            torch.split(rows, self.sizes) for rows in (self.positions, self.turns, ids, self.has_further)
-        )
-        of_plain = torch.split(plain, [int(asked.plain[rows].sum()) for rows in positions])
-        chosen = [int(rows.sum()) for rows in of_further]
-        of_views = [
-            torch.split(view, self.sizes if number < asked.num_views else chosen) for number, view in enumerate(views)
-        ]  # by view, then by batch
-        for number, (rows, numbers, turns) in enumerate(zip(positions, of_ids, of_turns, strict=True)):
-            shown = tuple(view[number] for view in of_views)
-            whole, further = shown[: asked.num_views], shown[asked.num_views :]
-            yield ViewBatch(rows, numbers, whole, of_plain[number], None, turns, further, of_further[number])
+        rows = (self.positions, self.ids, self.turns, self.has_further)
+        views = [torch.split(view, one.counts(self.sizes)) for one, view in zip(self.asked, made, strict=True)]
+        parts = [torch.split(values, self.sizes) for values in rows]
+        for positions, ids, turns, has_further, *shown in zip(*parts, *views, strict=True):
+            whole, further = tuple(shown[:num_views]), tuple(shown[num_views:-1])
+            yield ViewBatch(positions, ids, whole, shown[-1], None, turns, further, has_further)
 
 
 class Viewer:
@@ -124,11 +106,25 @@ class Viewer:
         """
         batches = [positions.cpu() for positions in batches]
         turns = _of_batches("turns", turns, batches)
-        chosen = [rows.bool() for rows in _of_batches("further", further, batches)]
+        further = [rows.bool() for rows in _of_batches("further", further, batches)]
+        is_plain = torch.zeros(len(source), dtype=torch.bool) if plain is None else plain.cpu()
+        if is_plain.shape != (len(source),) or is_plain.dtype != torch.bool:
+            shape = f"{is_plain.dtype} {is_plain.shape}"
+            raise ValueError(f"plain must be a bool mask over {len(source)} images, got {shape}")
         keys = [ViewKey(self.seed, moment, view) for view in range(num_views + num_further)]
-        asked = _Asked(keys, num_views, _mask("plain", plain, source))
-        make = self._from_arrays if source.image_size is not None else self._from_pictures
-        return make(source, (batches, turns, chosen), asked)
+        is_array = source.image_size is not None
+        most = (_BLOCK_BYTES if is_array else _WORKER_BLOCK_BYTES) // (4 * 3 * self.recipe.size**2 * max(len(keys), 1))
+        if not is_array:  # several blocks for each worker, however few images there are
+            most = min(most, sum(map(len, batches)) // (4 * max(self.num_workers, 1)))
+        blocks = []
+        for start, end in _runs([len(positions) for positions in batches], most):
+            positions, has_further = torch.cat(batches[start:end]), torch.cat(further[start:end])
+            asked = [AskedView(key, None if view < num_views else has_further) for view, key in enumerate(keys)]
+            asked.append(AskedView(None, is_plain[positions]))
+            sizes, ids = [len(part) for part in batches[start:end]], source.ids[positions]
+            blocks.append(_Block(sizes, positions, ids, torch.cat(turns[start:end]), has_further, asked))
+        make = self._from_arrays if is_array else self._from_pictures
+        return make(source, blocks, num_views)
 
     def plain_batches(self, source: ImageSource, batch_size: int) -> Iterator[Tensor]:
         """All images in order as plain views, (at most batch_size, 3, S, S)."""
@@ -138,80 +134,40 @@ class Viewer:
         for batch in self.batches(source, batches, plain=everything):
             yield batch.plain
 
-    def _from_arrays(self, source: ImageSource, batches: _Batches, asked: _Asked) -> Iterator[ViewBatch]:
-        for block in _blocks(batches, _BLOCK_BYTES // self._bytes_of(len(asked.keys))):
-            ids = source.ids[block.positions]
+    def _from_arrays(self, source: ImageSource, blocks: list[_Block], num_views: int) -> Iterator[ViewBatch]:
+        for block in blocks:
+            made = []
             with torch.no_grad():
                 images = source.read(block.positions).to(self.device, non_blocking=True)  # uint8 (N, 3, H, W)
-                views = []
-                for key, rows in zip(asked.keys, block.chosen(asked), strict=True):
-                    shown = images if rows is None else images[rows.to(self.device)]
-                    views.append(self._view(shown, _uniforms(key, ids, block.turns, rows)))
-                chosen = images[asked.plain[block.positions].to(self.device)]  # (M, 3, H, W)
-                plain_views = self._plain(chosen)
-            yield from block.split(ids, views, plain_views, asked)
+                for one in block.asked:
+                    shown, uniforms = one.of(images), one.uniforms(block.ids, block.turns)
+                    count, _, height, width = shown.shape
+                    sides = torch.full((count,), height), torch.full((count,), width)
+                    boxes = drawn_boxes(self.recipe, *sides, uniforms).to(self.device)
+                    look = None if uniforms is None else drawn_appearance(self.recipe, uniforms)
+                    flip = torch.zeros(count, dtype=torch.bool) if look is None else look.is_flipped
+                    crops = crop_resize(shown, boxes, flip.to(self.device), self.recipe.size)
+                    made.append(finish(crops, look, self.recipe))
+            yield from block.split(made, num_views)
 
-    def _bytes_of(self, num_views: int) -> int:
-        """What the views of one image take."""
-        return 4 * 3 * self.recipe.size**2 * max(num_views, 1)
-
-    def _view(self, images: Tensor, uniforms: Tensor) -> Tensor:
-        boxes = drawn_boxes(self.recipe, *_sizes(images), uniforms).to(self.device)
-        appearance = drawn_appearance(self.recipe, uniforms)
-        flip = appearance.is_flipped.to(self.device)
-        return finish(crop_resize(images, boxes, flip, self.recipe.size), appearance, self.recipe)
-
-    def _plain(self, images: Tensor) -> Tensor:
-        boxes = plain_boxes(self.recipe, *_sizes(images)).to(self.device)
-        no_flip = torch.zeros(len(images), dtype=torch.bool, device=self.device)
-        return normalise_(crop_resize(images, boxes, no_flip, self.recipe.size), self.recipe)
-
-    def _from_pictures(self, source: ImageSource, batches: _Batches, asked: _Asked) -> Iterator[ViewBatch]:
-        # Several blocks for each worker, however few images there are.
-        fair = sum(map(len, batches[0])) // (4 * max(self.num_workers, 1))
-        blocks = list(_blocks(batches, min(fair, _WORKER_BLOCK_BYTES // self._bytes_of(len(asked.keys)))))
-        tasks = (
-            Task(
-                source.subset(block.positions),
-                asked.keys,
-                block.turns,
-                block.chosen(asked),
-                asked.plain[block.positions],
-            )
-            for block in blocks
-        )
+    def _from_pictures(self, source: ImageSource, blocks: list[_Block], num_views: int) -> Iterator[ViewBatch]:
+        tasks = (Task(source.subset(block.positions), block.turns, block.asked) for block in blocks)
         for block, crops in zip(blocks, self._workers.cut(tasks), strict=True):
-            ids = source.ids[block.positions]
-            uniforms = [
-                _uniforms(key, ids, block.turns, rows)
-                for key, rows in zip(asked.keys, block.chosen(asked), strict=True)
-            ]
-            views, plain_views = self._finished(crops, uniforms)
-            yield from block.split(ids, views, plain_views, asked)
-
-    def _finished(self, crops: Crops, uniforms: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-        with torch.no_grad():
-            views = []
-            for pixels, draws in zip(crops[0], uniforms, strict=True):
-                appearance = drawn_appearance(self.recipe, draws)
-                unit = pixels.to(self.device, non_blocking=True).float().mul_(1 / 255)
-                flipped = appearance.is_flipped.nonzero()[:, 0].to(self.device)
-                unit.index_copy_(0, flipped, unit.index_select(0, flipped).flip(3))
-                views.append(finish(unit, appearance, self.recipe))
-            plain = normalise_(crops[1].to(self.device, non_blocking=True).float() * (1 / 255), self.recipe)
-        return views, plain
+            made = []
+            with torch.no_grad():
+                for one, pixels in zip(block.asked, crops, strict=True):
+                    uniforms = one.uniforms(block.ids, block.turns)
+                    unit = pixels.to(self.device, non_blocking=True).float().mul_(1 / 255)
+                    look = None if uniforms is None else drawn_appearance(self.recipe, uniforms)
+                    if look is not None:
+                        flipped = look.is_flipped.nonzero()[:, 0].to(self.device)
+                        unit.index_copy_(0, flipped, unit.index_select(0, flipped).flip(3))
+                    made.append(finish(unit, look, self.recipe))
+            yield from block.split(made, num_views)
 
     def close(self) -> None:
         """End the loader workers, which otherwise live as long as the viewer; a later batch would start new ones."""
         self._workers.close()
-
-
-def _mask(name: str, asked: Tensor | None, source: ImageSource) -> Tensor:
-    """A mask over the source, on the CPU; None chooses nothing."""
-    mask = torch.zeros(len(source), dtype=torch.bool) if asked is None else asked.cpu()
-    if mask.shape != (len(source),) or mask.dtype != torch.bool:
-        raise ValueError(f"{name} must be a bool mask over {len(source)} images, got {mask.dtype} {mask.shape}")
-    return mask
 
 
 def _of_batches(name: str, rows: Sequence[Tensor] | None, batches: Sequence[Tensor]) -> list[Tensor]:
@@ -223,26 +179,49 @@ def _of_batches(name: str, rows: Sequence[Tensor] | None, batches: Sequence[Tens
     return [row.cpu() for row in rows]
 
 
-def _uniforms(key: ViewKey, ids: Tensor, turns: Tensor, rows: Tensor | None) -> Tensor:
-    """The draws of a view of these images, or of the chosen rows of them."""
-    return key.uniforms(ids, turns) if rows is None else key.uniforms(ids[rows], turns[rows])
-
-
-def _blocks(batches: _Batches, most: int) -> Iterator[_Block]:
-    """Consecutive batches, together of at most so many images; a larger batch is a block of its own."""
-    sizes = [len(positions) for positions in batches[0]]
+def _runs(sizes: list[int], most: int) -> Iterator[tuple[int, int]]:
+    """First and last + 1 of consecutive batches, together of at most so many images; a larger one is alone."""
     start = 0
     while start < len(sizes):
         end, count = start + 1, sizes[start]
         while end < len(sizes) and count + sizes[end] <= most:
             count += sizes[end]
             end += 1
-        positions, turns, has_further = (torch.cat([*rows[start:end]]) for rows in batches)
-        yield _Block(positions, turns, has_further, sizes[start:end])
+        yield start, end
         start = end
 
 
-def _sizes(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Heights and widths (N,), on the CPU where boxes are drawn."""
-    count, _, height, width = images.shape
-    return torch.full((count,), height), torch.full((count,), width)
+def finish(crops: Tensor, appearance: Appearance | None, recipe: Recipe) -> Tensor:
+    """Crops (N, 3, S, S) in 0 … 1, already flipped, become normalised views, in their own memory; None: plain ones."""
+    if appearance is None:
+        return normalise_(crops, recipe)
+    block = max(1, _CPU_BLOCK // max(1, crops[:1].numel())) if crops.device.type == "cpu" else max(1, len(crops))
+    for start in range(0, len(crops), block):
+        rows = slice(start, start + block)
+        _colour_and_blur_(crops[rows], appearance.rows(rows), recipe)
+        normalise_(crops[rows], recipe)
+    return crops
+
+
+def normalise_(images: Tensor, recipe: Recipe) -> Tensor:
+    """Take the recipe's mean off images in 0 … 1, in place, and count in units of its standard deviation."""
+    mean = torch.tensor(recipe.mean, device=images.device)[:, None, None]  # (3, 1, 1)
+    std = torch.tensor(recipe.std, device=images.device)[:, None, None]
+    return images.sub_(mean).div_(std)
+
+
+def _colour_and_blur_(images: Tensor, appearance: Appearance, recipe: Recipe) -> None:
+    device = images.device
+    if appearance.is_jittered.any():
+        jitter_(images, appearance.factors, appearance.orders, appearance.is_jittered)
+    grey = appearance.is_grey.nonzero()[:, 0].to(device)
+    if len(grey):
+        images.index_copy_(0, grey, to_grey(images.index_select(0, grey)))
+    blurred = appearance.is_blurred.nonzero()[:, 0].to(device)
+    if len(blurred):
+        sigmas = appearance.sigmas.to(device)[blurred]
+        soft = gaussian_blur(images.index_select(0, blurred), sigmas, blur_radius(recipe.max_sigma))
+        images.index_copy_(0, blurred, soft)
+    solarised = appearance.is_solarised.nonzero()[:, 0].to(device)
+    if len(solarised):
+        images.index_copy_(0, solarised, solarise(images.index_select(0, solarised)))

@@ -10,8 +10,8 @@ from torch import Tensor
 from ccl.data.sources import ArraySource
 from ccl.seeding import uniform
 from ccl.views import RECIPES, Recipe, Viewer
-from ccl.views.blur import gaussian_blur
-from ccl.views.crops import NUM_BOX_DRAWS, crop_resize, random_boxes
+from ccl.views.random_draws import NUM_BOX_DRAWS, random_boxes
+from ccl.views.resampling import crop_resize, gaussian_blur
 
 pytestmark = pytest.mark.cpu_kernels
 

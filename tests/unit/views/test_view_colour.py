@@ -7,8 +7,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from ccl.views import blur, colour
-from ccl.views.blur import blur_radius, gaussian_blur
+from ccl.views import colour, resampling
 from ccl.views.colour import (
     ORDERS,
     adjust_brightness_,
@@ -19,6 +18,7 @@ from ccl.views.colour import (
     solarise,
     to_grey,
 )
+from ccl.views.resampling import blur_radius, gaussian_blur
 
 
 @pytest.fixture
@@ -119,9 +119,9 @@ def test_blur_is_kornias(height: int, width: int) -> None:
 def test_blur_in_tiles_is_the_blur(height: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     images = torch.rand(5, 3, height, width, generator=torch.Generator().manual_seed(2))
     sigmas = torch.tensor([0.1, 0.4, 0.9, 1.5, 2.0])
-    monkeypatch.setattr(blur, "_TILED_FROM", 10_000)
+    monkeypatch.setattr(resampling, "_BLUR_BY_TILE_FROM", 10_000)
     whole = gaussian_blur(images, sigmas, 6)
-    monkeypatch.setattr(blur, "_TILED_FROM", 1)
+    monkeypatch.setattr(resampling, "_BLUR_BY_TILE_FROM", 1)
     assert torch.allclose(gaussian_blur(images, sigmas, 6), whole, rtol=0, atol=1e-6)
 
 

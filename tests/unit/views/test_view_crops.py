@@ -9,8 +9,9 @@ from PIL import Image
 from torch import Tensor
 
 from ccl.seeding import uniform
-from ccl.views import RECIPES, crops
-from ccl.views.crops import NUM_BOX_DRAWS, crop_resize, plain_boxes, random_boxes
+from ccl.views import RECIPES, resampling
+from ccl.views.random_draws import NUM_BOX_DRAWS, plain_boxes, random_boxes
+from ccl.views.resampling import crop_resize
 
 RECIPE = RECIPES["moco_cifar"]
 
@@ -141,7 +142,7 @@ def test_float_images_keep_their_scale() -> None:
 def test_box_by_box_is_the_whole(height: int, width: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     images, boxes = _noise(height, width, 20), _boxes(height, width, 20)
     flip = torch.arange(20) % 2 == 0
-    monkeypatch.setattr(crops, "_BOX_BY_BOX_FROM", 10**12)
+    monkeypatch.setattr(resampling, "_CROP_BY_BOX_FROM", 10**12)
     whole = crop_resize(images, boxes, flip, size)
-    monkeypatch.setattr(crops, "_BOX_BY_BOX_FROM", 0)
+    monkeypatch.setattr(resampling, "_CROP_BY_BOX_FROM", 0)
     assert torch.allclose(crop_resize(images, boxes, flip, size), whole, rtol=0, atol=1e-6)
