@@ -1,14 +1,15 @@
 """`python -m benchmarks.results RUNS` or `make results RUNS=…`: the docs' tables from run folders, none typed by hand.
 
 A page says what belongs where: between `<!-- results: GRID KIND -->` and `<!-- end of results -->` stands the table
-KIND (summary, differences, ranking, brief or transfer) or the picture (curves, panels, forest or sweep) of complete
-runs: those below RUNS/GRID and those kept in docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`). `GRID
-KIND of STRATEGIES`, joined by commas, is about these alone. Or the table (adapting or drops) of the rows that an
-experiment of its own left in RUNS/GRID (`benchmarks.result_rows`). Every run's numbers and stamp go to
-docs/results/GRID.csv, from which `tests/unit/test_docs_results.py` computes the tables again. Blocks of grids that have
-neither stay as they are.
+KIND (arms or brief) or the picture (curves, panels, forest or sweep) of complete runs: those below RUNS/GRID and those
+kept in docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`). `GRID KIND of STRATEGIES`, joined by commas,
+is about these alone. Or the table (adapting or drops) of the rows that an experiment of its own left in RUNS/GRID
+(`benchmarks.result_rows`). Every run's numbers and protocol go to docs/results/GRID.csv, from which
+`tests/unit/test_docs_results.py` computes the tables again; every test goes to docs/results/GRID.differences.csv.
+Blocks of grids that have no runs stay as they are.
 """
 
+import math
 import os
 import re
 import sys
@@ -23,14 +24,14 @@ from benchmarks import adapting, keeping_up, kept_runs
 from benchmarks.result_rows import RESULTS, parsed
 from ccl.atomic_files import write_file
 from ccl.report import figures, measures
-from ccl.report.comparisons import differences
+from ccl.report.comparisons import Comparison, comparisons, differences
 from ccl.report.interval_plots import forest
-from ccl.report.ranking import ranking
+from ccl.report.ranking import stored
 from ccl.report.run_groups import Arm, flat, has_seeds, make_arms, of_equal_steps, records_of
 from ccl.report.stream_panels import stream_panels
-from ccl.report.summary import every_run, random_accuracy, summary
+from ccl.report.summary import every_run, random_accuracy, seeds
 from ccl.report.sweep_plot import accuracy_against, varied_number
-from ccl.report.tables import Table, to_csv, to_markdown
+from ccl.report.tables import Cell, Table, interval, to_csv, to_markdown
 from ccl.run_files import find_runs
 from ccl.runs.run_folder import RunRecord, read_run
 from ccl.strategies import STRATEGIES
@@ -48,19 +49,57 @@ def brief(arms: Sequence[Arm]) -> Table:
     return Table("", (f"seed {', '.join(map(str, seeds))}", *titles), (("all classes (%)", *cells),), "")
 
 
-def transfer(arms: Sequence[Arm]) -> Table:
-    """The paper's measures of what is forgotten and of what earlier steps teach for later ones."""
-    shown = {"Forgetting ↓": measures.forgotten, "Forward Transfer ↑": measures.transferred}
-    rows = tuple((arm.name, *map(arm.estimate, shown.values())) for arm in arms if not arm.is_all_at_once)
-    return Table("", ("Strategy", *shown), rows, "Mean ± standard deviation over seeds, in percentage points.")
+def arms_table(arms: Sequence[Arm]) -> Table:
+    """A row per arm, the most accurate first; docs/results.md says what the columns are."""
+    tested = {id(found.arm): found for found in comparisons(arms) if found.baseline.strategy == "finetuning"}
+    rows = [_arm_row(arm, tested.get(id(arm))) for arm in sorted(arms, key=_accuracy, reverse=True)]
+    random = ("Random initialisation", None, random_accuracy(records_of(arms))[1], *[None] * 7)
+    columns = ("Strategy", "Seeds", "All classes (%)", "Above Finetuning", "p", "Gap closed (%)")
+    return Table("", (*columns, *ALONG_THE_STREAM, "Stored (kB)"), (*rows, random), "")
+
+
+ALONG_THE_STREAM = {
+    "Forgetting ↓": measures.forgotten,
+    "Forward Transfer ↑": measures.transferred,
+    "Plasticity (%)": measures.learned,
+}
+
+
+def _accuracy(arm: Arm) -> float:
+    found = arm.estimate(measures.all_classes)
+    return -math.inf if found is None else found.mean
+
+
+def _arm_row(arm: Arm, tested: Comparison | None) -> tuple[Cell, ...]:
+    kept = [found.mean for kind in ("images", "vectors", "networks") if (found := arm.estimate(stored(kind)))]
+    return (
+        arm.name,
+        seeds(arm),
+        arm.estimate(measures.all_classes),
+        *((None, None, None) if tested is None else _above_finetuning(tested)),
+        *map(arm.estimate, ALONG_THE_STREAM.values()),
+        sum(kept) if kept else None,
+    )
+
+
+def _above_finetuning(tested: Comparison) -> tuple[str, str | None, str | None]:
+    """The difference, its p-value and the share of the gap, each with its interval where it has one."""
+    difference, p_value, share = tested.difference, tested.p_value, tested.share
+    closed = None if share is None else interval(100 * share.low, 100 * share.high, 0)
+    return (
+        _with_interval(f"{difference.mean:+z.1f}", interval(difference.low, difference.high)),
+        None if math.isnan(p_value) else "< 0.001" if p_value < 0.001 else f"{p_value:.3f}",
+        None if share is None else _with_interval(f"{100 * share.value:z.0f}", closed),
+    )
+
+
+def _with_interval(number: str, bounds: str | None) -> str:
+    return number if bounds is None else f"{number} ({bounds})"
 
 
 TABLES: dict[str, Callable[[Sequence[Arm]], Table]] = {
-    "summary": summary,
-    "differences": differences,
-    "ranking": ranking,
+    "arms": arms_table,
     "brief": brief,
-    "transfer": transfer,
 }
 ROW_TABLES: dict[str, Callable[[list[dict[str, str]]], Table]] = {
     "adapting": adapting.table,
@@ -110,7 +149,10 @@ def _arms(folder: Path) -> list[Arm]:
     kept.parent.mkdir(exist_ok=True)
     kept_runs.write(kept, records)
     write_file(kept.with_suffix(".csv"), to_csv(every_run(records)))
-    return make_arms(kept_runs.read(kept))  # with the digits that are kept, whichever runs were found
+    arms = make_arms(kept_runs.read(kept))  # with the digits that are kept, whichever runs were found
+    if has_seeds(arms) and (tested := differences(arms)).rows:
+        write_file(kept.with_suffix(".differences.csv"), to_csv(tested))
+    return arms
 
 
 def _place(record: RunRecord) -> tuple[Any, ...]:
@@ -133,6 +175,7 @@ def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
         name, drawn = f"{grid}.png", accuracy_against(arms, setting)
         words = f"Accuracy on all classes against {setting}" + (", with 95 % intervals" if has_seeds(arms) else "")
     else:
+        assert kind in ("curves", "panels"), f"{page}: there is no block {grid} {kind}"
         num_steps, group = next(iter(of_equal_steps(arms).items()))
         draw = stream_panels if kind == "panels" else figures.accuracy_over_stream
         name, drawn = f"{grid}-accuracy.png", draw(group, num_steps)

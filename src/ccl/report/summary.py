@@ -89,11 +89,11 @@ def along_the_stream(arms: Sequence[Arm]) -> Table:
 
 
 def _columns(arms: Sequence[Arm], shown: Mapping[str, Measure]) -> tuple[list[str], list[list[Cell]]]:
-    seeds = ("Seeds",) if has_seeds(arms) else ()
+    several = ("Seeds",) if has_seeds(arms) else ()
     rows: list[list[Cell]] = [
-        [arm.name, *(_seeds(arm) for _ in seeds), *map(arm.estimate, shown.values())] for arm in arms
+        [arm.name, *(seeds(arm) for _ in several), *map(arm.estimate, shown.values())] for arm in arms
     ]
-    return ["Strategy", *seeds, *shown], rows
+    return ["Strategy", *several, *shown], rows
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], note: str) -> Table:
@@ -220,10 +220,11 @@ def _known(about: Estimate | None) -> float | None:
     return None if about is None else about.mean
 
 
-def _seeds(arm: Arm) -> str:
+def seeds(arm: Arm) -> str:
+    """An arm's seeds as they are read."""
     orders = [record.settings.data.seed for record in arm.records]
     if len({order for order in orders if order is not None}) > 1:
         return ", ".join(f"{record.settings.seed} (order {record.settings.stream_seed})" for record in arm.records)
-    seeds = [record.settings.seed for record in arm.records]
-    is_range = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
-    return f"{seeds[0]}–{seeds[-1]}" if is_range else ", ".join(map(str, seeds))
+    found = [record.settings.seed for record in arm.records]
+    is_range = len(found) > 2 and found == list(range(found[0], found[-1] + 1))
+    return f"{found[0]}–{found[-1]}" if is_range else ", ".join(map(str, found))
