@@ -8,8 +8,7 @@ from pathlib import Path
 from benchmarks.timing import Row
 from ccl.loading import load_settings
 from ccl.runs import run
-from ccl.runs.cost import estimate, step_sizes
-from ccl.runs.throughput import measured_rate
+from ccl.runs.forecast import seconds_here, work_of
 
 _SMALL_RESNET = ("encoder.backbone=resnet18", "encoder.width=16", "data.images_per_class=40", "epochs=3")
 _LARGE_RESNET = (
@@ -33,11 +32,12 @@ def cost_model() -> Iterator[Row]:
     """How far the estimate is off, as a share of the run; without probes, whose fitting the estimate leaves out."""
     for name, words in _KINDS.items():
         settings = load_settings("demo", [*words, "probe.after=never", "threads=1"])
-        before = measured_rate(settings, now=time.process_time)
+        work = work_of(settings)
+        before = seconds_here(settings, work.share_old, now=time.process_time)
         started = time.process_time()
         with tempfile.TemporaryDirectory() as scratch:
             run(settings, Path(scratch) / "run")
         real = time.process_time() - started
-        rate = (before + measured_rate(settings, now=time.process_time)) / 2
-        foretold = estimate(settings, *step_sizes(settings)).passes / rate
+        after = seconds_here(settings, work.share_old, now=time.process_time)
+        foretold = (work.times(before) + work.times(after)) / 2
         yield Row(f"cost model, {name}: share it is off", abs(foretold / real - 1), 0.2, at_least=False)

@@ -118,11 +118,13 @@ def run_and_report(
     from ccl.cli.job_reports import report_failures, report_left
     from ccl.report.page import write_outcome
     from ccl.report.tables import print_tables
+    from ccl.runs.build import build_device
+    from ccl.runs.forecast import refuse_too_large
     from ccl.runs.grid import run_grid
-    from ccl.runs.learner_size import refuse_large_cells
 
     if place.on == "local":
-        refuse_large_cells(cells)
+        for settings in {cell.row: cell.settings for cell in reversed(cells)}.values():
+            refuse_too_large(settings, build_device(settings))
     jobs = None if place.detach else place.jobs
     outcome = run_grid(cells, out, jobs, make_grid_display(console, cells), place.launcher(out))
     if outcome.records:

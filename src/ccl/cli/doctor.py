@@ -47,20 +47,22 @@ def _findings(measure: bool) -> Iterator[tuple[str, str]]:
 def _speed() -> Iterator[tuple[str, str]]:
     """What the two small presets' networks learn a second here, and how long a run would take."""
     from ccl.loading import load_settings
-    from ccl.runs.cost import estimate, step_sizes
-    from ccl.runs.throughput import clock, measured_rate
+    from ccl.runs.forecast import clock, seconds_here, work_of
 
     demo, mini = load_settings("demo"), load_settings("cifar100-mini")
-    small, larger = measured_rate(demo, 1.0), measured_rate(mini, 1.0)
-    yield "speed", f"MoCo v2 at 16 px, images/s: convnet {small:,.0f}, ResNet-18 of width 16 {larger:,.0f}"
-    takes = clock(estimate(mini, *step_sizes(mini)).passes / larger)
+    small, larger = seconds_here(demo, patience=1.0), seconds_here(mini, patience=1.0)
+    rates = f"convnet {1 / small.learned:,.0f}, ResNet-18 of width 16 {1 / larger.learned:,.0f}"
+    yield "speed", f"MoCo v2 at 16 px, images/s: {rates}"
+    takes = clock(work_of(mini).times(larger))
     yield "advice", f"ccl demo, then ccl run cifar100-mini: about {takes} a strategy on this machine"
 
 
 def _memory() -> str:
-    from ccl.runs.process_memory import machine_memory
+    import torch
 
-    total = machine_memory()
+    from ccl.runs.forecast import device_memory
+
+    total = device_memory(torch.device("cpu"))
     return f"{total / 2**30:.0f} GB" if total else "unknown"
 
 

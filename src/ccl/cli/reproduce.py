@@ -80,18 +80,23 @@ def _show_cost(cells: "list[Cell]", out: Path, scale: str, is_here: bool, yes: b
     """What is still to be run, before it starts; the paper's scale on this machine without a GPU needs --yes."""
     import torch
 
-    from ccl.errors import UserError
+    from ccl.errors import UserError, counted
     from ccl.run_files import is_finished
-    from ccl.runs.cost import estimate, step_sizes
-    from ccl.runs.throughput import in_words, measured_rate
+    from ccl.runs.forecast import ASSUMED, ASSUMED_GPU_RATE, clock, operations, seconds_here, work_of
 
-    left = [cell for cell in cells if not is_finished(cell.settings, out / cell.name)]
+    left = [cell.settings for cell in cells if not is_finished(cell.settings, out / cell.name)]
     if not left:
         return
     has_gpu = torch.cuda.is_available()
-    costs = [estimate(cell.settings, *step_sizes(cell.settings)) for cell in left]
-    rate = measured_rate(left[0].settings) if is_here and not has_gpu and scale == "mini" else None
-    typer.echo(f"· to be run: {in_words(costs, rate)}")
+    is_measured = is_here and (has_gpu or scale == "mini")
+    works = [work_of(settings) for settings in left]
+    # Measured once for all seeds of a strategy and an objective.
+    kinds = {(one.strategy, one.objective): (one, work.share_old) for one, work in zip(left, works, strict=True)}
+    prices = {kind: (seconds_here if is_measured else operations)(*asked) for kind, asked in kinds.items()}
+    total = sum(work.times(prices[one.strategy, one.objective]) for one, work in zip(left, works, strict=True))
+    took = f"{clock(total)} in one process here" if is_measured else f"{clock(total / ASSUMED_GPU_RATE)} on {ASSUMED}"
+    passes = sum(work.num_images for work in works) / 1e6
+    typer.echo(f"· to be run: {counted(len(left), 'run')}, {passes:,.1f} million image passes: about {took}")
     if scale == "paper" and is_here and not has_gpu and not yes:
         raise UserError(
             "--scale paper is a GPU job and this machine has none; use --scale mini, or --yes to start anyway"

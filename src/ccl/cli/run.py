@@ -64,19 +64,32 @@ def run(
 
 
 def _show_cost(settings: "Settings") -> None:
-    """The estimate for these settings, with a rate measured on this machine unless a GPU would do the work."""
+    """The forecast for these settings, with a rate measured on this machine."""
     import torch
 
+    from ccl.runs import forecast
     from ccl.runs.build import build_device
-    from ccl.runs.cost import estimate, step_sizes
-    from ccl.runs.learner_size import refuse_too_large
     from ccl.runs.start import resolved
-    from ccl.runs.throughput import measured_rate, sheet
 
     device, settings = build_device(settings), resolved(settings)
-    refuse_too_large(settings, torch.device("cpu"))  # where it is counted
-    cost = estimate(settings, *step_sizes(settings))
-    rate = measured_rate(settings) if device.type == "cpu" else None
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-    for term, words in [("device", where), *sheet(settings, cost, rate)]:
+    forecast.refuse_too_large(settings, device)
+    work = forecast.work_of(settings)
+    counted, here = forecast.operations(settings, work.share_old), forecast.seconds_here(settings, work.share_old)
+    learner = forecast.learner_size(settings)
+    held = forecast.size(settings.batch_size * counted.held)
+    on_gpu = forecast.clock(work.times(counted) / forecast.ASSUMED_GPU_RATE)
+    rows = {
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"cpu, {torch.get_num_threads()} threads",
+        "network": f"{settings.encoder.backbone}, {counted.read / 1e9:,.3f} GFLOP an image forward, "
+        f"{counted.learned / 1e9:,.3f} learned",
+        "training": f"{work.num_images / 1e6:,.2f} million image passes in {work.num_updates:,} updates",
+        "probes, selection": f"{work.num_read / 1e6:,.2f} million images read; fitting the probes is not counted",
+        "memory": f"{forecast.size(learner.total)} networks and queues, {held} a batch's activations",
+        "disk": f"{forecast.size(learner.checkpoint)} a checkpoint, {settings.checkpoint.keep} kept; images beside",
+        "time here": f"about {forecast.clock(work.times(here))} at {1 / here.learned:,.0f} images/s, measured just now",
+        "time on a GPU": f"about {on_gpu} on {forecast.ASSUMED}",
+    }
+    for term, words in rows.items():
         typer.echo(f"{term:<18} {words}")

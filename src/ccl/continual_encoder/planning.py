@@ -5,9 +5,8 @@ from pathlib import Path
 
 from ccl.data import Gathered, ImageSource
 from ccl.errors import counted
-from ccl.runs.build import build_device, build_recipe, build_selection
-from ccl.runs.cost import estimate
-from ccl.runs.throughput import ASSUMED, ASSUMED_GPU_RATE, clock, measured_rate, size
+from ccl.runs.build import build_recipe, build_selection
+from ccl.runs.forecast import clock, learner_size, operations, seconds_here, size, work
 from ccl.settings import Settings
 
 _SAMPLE = 64  # files whose length is looked at
@@ -15,31 +14,22 @@ _SAMPLE = 64  # files whose length is looked at
 
 def plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, keep_versions: int) -> list[str]:
     """A line each on the drop, its time, the memory and the disk that it takes; measures this machine for seconds."""
-    before = [num_remembered] if num_remembered else []
     num_new = len(new.source)
-    cost = estimate(settings, [*before, num_new], [1] * (1 + len(before)), 0)
-    past = (
-        estimate(settings, before, [1], 0) if before else None
-    )  # as if the remembered images were a step of their own
-    if build_device(settings).type == "cpu":
-        rate = measured_rate(settings)
-        seconds = (cost.passes - (past.passes if past else 0)) / rate
-        here = f"about {clock(seconds)} here, at {rate:,.0f} images/s measured just now; other work makes it longer"
-    else:
-        seconds = (cost.operations - (past.operations if past else 0)) / ASSUMED_GPU_RATE
-        here = f"about {clock(seconds)} on {ASSUMED}"
+    drop = work(settings, [num_new], [num_remembered], 0)
+    price = seconds_here(settings, drop.share_old)
     image_bytes = 3 * (settings.data.resize or build_recipe(settings).size) ** 2
     held = (num_new + num_remembered) * image_bytes if settings.data.resize else 0
-    network = cost.network_bytes + cost.activation_bytes
-    kept = _memory_bytes(settings, new, num_new + num_remembered, image_bytes)
-    version, checkpoint = cost.checkpoint_bytes + kept, cost.checkpoint_bytes + kept
-    on_disk = keep_versions * version + settings.checkpoint.keep * checkpoint
+    learner = learner_size(settings)
+    network = learner.total + settings.batch_size * operations(settings, drop.share_old).held
+    version = learner.checkpoint + _memory_bytes(settings, new, num_new + num_remembered, image_bytes)
+    on_disk = keep_versions * version + settings.checkpoint.keep * version
     free = shutil.disk_usage(next(path for path in folder.absolute().parents if path.exists())).free
     old = f" and {num_remembered:,} remembered" if num_remembered else ""
     epochs = f"{counted(settings.epochs, 'epoch')} in batches of {settings.batch_size}"
     rows = {
         "drop": f"{counted(num_new, 'new image')}{old}, {epochs}",
-        "time": f"{here}; a probe and the check of its health come on top",
+        "time": f"about {clock(drop.times(price))} here, at {1 / price.learned:,.0f} images/s measured just now; other "
+        "work makes it longer; a probe and the check of its health come on top",
         "memory": f"about {size(network + held)}: networks, a batch and {size(held)} of images; torch itself on top",
         "disk": f"about {size(version)} a version, {size(on_disk)} for {keep_versions} of them and for checkpoints; "
         f"{size(free)} are free",

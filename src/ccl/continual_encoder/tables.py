@@ -11,7 +11,7 @@ from ccl.continual_encoder.probing import warnings
 from ccl.errors import counted
 from ccl.evaluation import standard_error
 from ccl.report.tables import Table
-from ccl.runs.throughput import size
+from ccl.runs.forecast import size
 
 Step = Mapping[str, Any]  # what a version remembers of a drop
 

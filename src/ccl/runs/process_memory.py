@@ -1,7 +1,6 @@
-"""The memory that this process holds, and that there is."""
+"""The memory that this process holds."""
 
 import ctypes
-import os
 import sys
 from pathlib import Path
 
@@ -20,14 +19,6 @@ def peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak) * (1 if sys.platform == "darwin" else 1024)
-
-
-def machine_memory() -> int:
-    """The memory of this machine in bytes; 0 where the system does not report it."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):  # Windows has no such call
-        return 0
 
 
 def give_back() -> None:

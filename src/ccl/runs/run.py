@@ -20,7 +20,7 @@ from ccl.runs.build import (
     build_viewer,
 )
 from ccl.runs.folder_lock import locked
-from ccl.runs.learner_size import refuse_too_large
+from ccl.runs.forecast import refuse_too_large
 from ccl.runs.probing import Prober
 from ccl.runs.protocol import protocol, worth_knowing
 from ccl.runs.run_folder import RunRecord, read_run

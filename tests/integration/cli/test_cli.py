@@ -15,7 +15,7 @@ import typer
 
 from ccl.cli import main
 from ccl.cli.app import app
-from ccl.runs import throughput
+from ccl.runs import forecast
 from ccl.training import precision
 
 TINY = [
@@ -184,7 +184,7 @@ def test_the_demo_runs_every_strategy_and_resumes_where_it_was_stopped(tmp_path:
 
 
 def test_doctor_answers_without_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(throughput, "measured_rate", lambda *_: pytest.fail("it measures unasked"))
+    monkeypatch.setattr(forecast, "seconds_here", lambda *_: pytest.fail("it measures unasked"))
     monkeypatch.setattr(precision, "trouble_with", lambda *_: pytest.fail("it tries formats unasked"))
     monkeypatch.setattr(sys, "argv", ["ccl", "doctor"])
     with pytest.raises(SystemExit):

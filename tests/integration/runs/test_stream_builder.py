@@ -14,8 +14,8 @@ from ccl.report.page import write_page
 from ccl.report.provenance import stamp
 from ccl.runs import run
 from ccl.runs.build import Stream, build_stream
-from ccl.runs.cost import step_sizes
 from ccl.runs.display import PlainDisplay
+from ccl.runs.forecast import step_sizes
 from ccl.runs.protocol import worth_knowing
 
 SMALL = (
