@@ -88,7 +88,7 @@ def test_what_does_not_exist_is_refused_with_advice() -> None:
 def test_the_paper_s_scale_is_probed_as_the_paper_does(name: str) -> None:
     """Forgetting and Forward Transfer need the whole matrix; the small scale keeps the cached probe."""
     about = ARTEFACTS[name]
-    for which in about.grids("paper"):
+    for which in about.grids["paper"]:
         probes = {cell.settings.probe for cell in make_cells(choose(name, "paper", which)[2])}
         (probe,) = probes
         assert (probe.paper_protocol, probe.matrix) == ((False, "paper") if name == "transfer" else (True, "cached"))
