@@ -24,7 +24,7 @@ from ccl import ContinualEncoder
 from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.data import Dataset, ImageSource, load_dataset
 from ccl.evaluation import score_features
-from ccl.report.statistics import estimate
+from ccl.report.seed_statistics import estimate
 from ccl.report.tables import Table
 from ccl.seeding import permutation
 

@@ -18,7 +18,7 @@ from ccl import ContinualEncoder
 from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.data import EMBEDDED_DOMAINS, Dataset, load_dataset
 from ccl.evaluation import fit
-from ccl.report.statistics import estimate
+from ccl.report.seed_statistics import estimate
 from ccl.report.tables import Cell, Table
 from ccl.strategies import STRATEGIES, strategy_title
 

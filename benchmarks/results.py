@@ -23,14 +23,12 @@ from matplotlib.figure import Figure
 from benchmarks import adapting, keeping_up, kept_runs
 from benchmarks.result_rows import RESULTS, parsed
 from ccl.atomic_files import write_file
-from ccl.report import figures, measures
+from ccl.report import drawings, measures
 from ccl.report.comparisons import Comparison, comparisons, differences
-from ccl.report.interval_plots import forest
+from ccl.report.drawings import accuracy_against, forest, stream_panels, varied_number
 from ccl.report.ranking import stored
 from ccl.report.run_groups import Arm, flat, has_seeds, make_arms, of_equal_steps, records_of
-from ccl.report.stream_panels import stream_panels
 from ccl.report.summary import every_run, random_accuracy, seeds
-from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Cell, Table, interval, to_csv, to_markdown
 from ccl.run_files import find_runs
 from ccl.runs.run_folder import RunRecord, read_run
@@ -177,7 +175,7 @@ def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
     else:
         assert kind in ("curves", "panels"), f"{page}: there is no block {grid} {kind}"
         num_steps, group = next(iter(of_equal_steps(arms).items()))
-        draw = stream_panels if kind == "panels" else figures.accuracy_over_stream
+        draw = stream_panels if kind == "panels" else drawings.accuracy_over_stream
         name, drawn = f"{grid}-accuracy.png", draw(group, num_steps)
         words = "Accuracy on all classes after each step, mean over seeds"
     assert drawn is not None, f"{grid}: a single seed has no interval"

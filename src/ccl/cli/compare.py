@@ -116,7 +116,7 @@ def run_and_report(
     """
     from ccl.cli.grid_display import make_grid_display
     from ccl.cli.job_reports import report_failures, report_left
-    from ccl.report.page import write_outcome
+    from ccl.report.run_page import write_outcome
     from ccl.report.tables import print_tables
     from ccl.runs.build import build_device
     from ccl.runs.forecast import refuse_too_large

@@ -24,7 +24,7 @@ def report(
 
     from rich.console import Console
 
-    from ccl.report.page import write_outcome
+    from ccl.report.run_page import write_outcome
     from ccl.report.tables import print_tables
     from ccl.runs.run_folder import read_run
     from ccl.strategies import STRATEGIES

@@ -47,7 +47,7 @@ def run(
         return
 
     from ccl import ranks, runs  # after the settings: a typo is reported at once, torch takes seconds
-    from ccl.report.page import write_page
+    from ccl.report.run_page import write_page
     from ccl.report.tables import print_tables
     from ccl.runs.build import build_device
     from ccl.runs.display import make_display

@@ -13,7 +13,7 @@ from ccl.atomic_files import write_file
 from ccl.catalogue import foreign_kind
 from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.report.templates import render
+from ccl.report.page_parts import render
 
 
 def write_card(frozen: FrozenEncoder, exported: Exported) -> Path:

@@ -23,9 +23,8 @@ from ccl.continual_encoder.tables import (
     step_warnings,
 )
 from ccl.memory import RehearsalMemory
-from ccl.report.drawing import GREY, Drawing, drawing, drawing_of
-from ccl.report.templates import render
-from ccl.report.thumbnails import Thumbnail, thumbnail
+from ccl.report.figure_style import GREY, Drawing, drawing, drawing_of
+from ccl.report.page_parts import Thumbnail, render, thumbnail
 from ccl.training.checkpoint import DamagedError
 
 _SHOWN = 24  # remembered images of a step

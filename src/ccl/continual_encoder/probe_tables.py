@@ -14,8 +14,8 @@ from ccl.atomic_files import replacing
 from ccl.continual_encoder.encoder_folder import PROBE, STEPS, EncoderFolder
 from ccl.continual_encoder.probing import TITLES
 from ccl.evaluation import ProbeScore, standard_error
-from ccl.report.drawing import drawing, short
-from ccl.report.statistics import Estimate
+from ccl.report.figure_style import drawing, short
+from ccl.report.seed_statistics import Estimate
 from ccl.report.tables import Table
 
 _MOST_NAMES = 40  # classes whose names stand beside the picture

@@ -15,8 +15,7 @@ from ccl.continual_encoder.feature_parts import read_parts
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.continual_encoder.output_checks import check_target
 from ccl.errors import UserError
-from ccl.report.templates import render
-from ccl.report.thumbnails import thumbnail
+from ccl.report.page_parts import render, thumbnail
 
 MOST_IMAGES = 2000  # on one sheet: a page of some 10 MB
 _SIDE = 144  # longest side of an image on the sheet

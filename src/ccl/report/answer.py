@@ -9,7 +9,7 @@ from ccl.report.comparisons import comparisons, difference_of
 from ccl.report.provenance import data_differences
 from ccl.report.ranking import labels_used, relative, stored
 from ccl.report.run_groups import Arm, Measure, of_equal_steps, records_of
-from ccl.report.statistics import NOT_DISTINGUISHABLE, Estimate, holm, verdict
+from ccl.report.seed_statistics import NOT_DISTINGUISHABLE, Estimate, holm, verdict
 from ccl.report.summary import has_paper_probe, num_tested, random_accuracy
 from ccl.report.tables import interval
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from ccl.report import measures
 from ccl.report.run_groups import Arm, Measure, seeds_of
-from ccl.report.statistics import Difference, Share, gap_share, holm, paired_difference, verdict
+from ccl.report.seed_statistics import Difference, Share, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval
 from ccl.runs.run_folder import RunRecord
 

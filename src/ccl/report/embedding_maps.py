@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ccl.report.drawing import drawing
+from ccl.report.figure_style import drawing
 from ccl.report.run_groups import Arm
-from ccl.report.statistics import Estimate, estimate
+from ccl.report.seed_statistics import Estimate, estimate
 from ccl.run_files import EMBEDDINGS
 
 OLD_COLOUR, NEW_COLOUR = "#2b83ba", "#f07818"  # the paper's figure: old data blue, new data orange

@@ -8,7 +8,7 @@ from typing import Any
 from ccl.catalogue import title_of
 from ccl.compatibility import matters
 from ccl.errors import UserError
-from ccl.report.statistics import Estimate, estimate
+from ccl.report.seed_statistics import Estimate, estimate
 from ccl.runs.run_folder import RunRecord
 from ccl.settings import Settings, own_defaults
 from ccl.strategies import strategy_title

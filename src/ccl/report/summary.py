@@ -9,7 +9,7 @@ from ccl.report import measures
 from ccl.report.comparisons import against_finetuning, differences
 from ccl.report.provenance import protocol_line, reservations, stamp
 from ccl.report.run_groups import Arm, Measure, has_seeds, make_arms, records_of
-from ccl.report.statistics import Estimate
+from ccl.report.seed_statistics import Estimate
 from ccl.report.tables import Cell, Table
 from ccl.runs.run_folder import RunRecord
 

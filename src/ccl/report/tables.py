@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ccl.report.statistics import Estimate
+from ccl.report.seed_statistics import Difference, Estimate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +34,9 @@ def text(cell: Cell) -> str:
     """A cell as it is read: numbers with one decimal, estimates as mean ± std, a dash for what doesn't exist."""
     if cell is None:
         return MISSING
+    if isinstance(cell, Difference):
+        bounds = interval(cell.low, cell.high)
+        return f"{cell.mean:+z.1f}" + ("" if bounds is None else f" ({bounds})")
     if isinstance(cell, Estimate):
         spread = "" if math.isnan(cell.std) else f" ± {cell.std:.1f}"
         return f"{cell.mean:z.1f}{spread}"

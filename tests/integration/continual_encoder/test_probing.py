@@ -19,7 +19,7 @@ from ccl.continual_encoder.probing import probe, warnings
 from ccl.continual_encoder.tables import health
 from ccl.data import load_dataset
 from ccl.evaluation import ProbeScore, pixel_features, score_features
-from ccl.report.drawing import to_svg
+from ccl.report.figure_style import to_svg
 from ccl.report.tables import text
 
 MakeFrozen = Callable[..., FrozenEncoder]

@@ -10,7 +10,7 @@ import pytest
 from browsing import LAPTOP, PHONE, browse, evaluated, measured, needs_chromium
 from PIL import Image
 
-from ccl.report.page import HEADINGS, write_page
+from ccl.report.run_page import HEADINGS, write_page
 from ccl.runs.run_folder import RunRecord
 
 pytestmark = needs_chromium

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ccl.loading import load_settings
-from ccl.report.page import write_outcome
 from ccl.report.ranking import labels_used, ranking
 from ccl.report.run_groups import make_arms
+from ccl.report.run_page import write_outcome
 from ccl.report.tables import Table, text
 from ccl.runs.run_folder import RunRecord
 

@@ -9,10 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from ccl.report import measures
-from ccl.report.drawing import short, to_svg
+from ccl.report.drawings import accuracy_matrix, accuracy_over_stream, dots, first_step_over_stream, forest, losses
 from ccl.report.embedding_maps import draw
-from ccl.report.figures import accuracy_matrix, accuracy_over_stream, first_step_over_stream, losses
-from ccl.report.interval_plots import dots, forest
+from ccl.report.figure_style import short, to_svg
 from ccl.report.run_groups import Arm, make_arms
 from ccl.runs.run_folder import RunRecord
 

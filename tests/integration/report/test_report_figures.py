@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from ccl.report.drawing import STYLES, arm_styles, to_svg
-from ccl.report.figures import (
+from ccl.report.drawings import (
     accuracy_matrix,
     accuracy_over_stream,
     first_step_over_stream,
     full_change,
     losses,
 )
+from ccl.report.figure_style import STYLES, arm_styles, to_svg
 from ccl.report.run_groups import Arm, make_arms, of_equal_steps
 from ccl.runs.run_folder import RunRecord
 

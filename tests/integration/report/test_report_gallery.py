@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ccl.report.thumbnails import KeptImage, Thumbnail, gallery
+from ccl.report.page_parts import Thumbnail
+from ccl.report.run_page import KeptImage, gallery
 
 Keep = Callable[..., None]
 

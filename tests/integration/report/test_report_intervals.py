@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from ccl.report import measures
 from ccl.report.comparisons import comparisons, differences
-from ccl.report.interval_plots import dots, forest
+from ccl.report.drawings import dots, forest
 from ccl.report.run_groups import make_arms
 from ccl.runs.run_folder import RunRecord
 
@@ -80,7 +80,7 @@ def test_the_forest_stands_where_the_paired_differences_are(record_of: Make) -> 
         [[pytest.approx(2 - wide, rel=1e-4), 0], [pytest.approx(2 + wide, rel=1e-4), 0]],
         [[pytest.approx(10 - narrow, rel=1e-4), 1], [pytest.approx(10 + narrow, rel=1e-4), 1]],
     ]
-    assert [text.get_text() for text in axes.texts] == ["+2.0  (-0.5 to 4.5)", "+10.0  (9.8 to 10.2)"]
+    assert [text.get_text() for text in axes.texts] == ["+2.0 (-0.5 to 4.5)", "+10.0 (9.8 to 10.2)"]
     zero = next(line for line in axes.get_lines() if list(line.get_xdata()) == [0, 0])
     assert list(zero.get_ydata()) == [0, 1]  # over the whole height
 

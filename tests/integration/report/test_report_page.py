@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ccl.report.page import HEADINGS, write_page
+from ccl.report.run_page import HEADINGS, write_page
 from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]

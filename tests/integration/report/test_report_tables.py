@@ -10,7 +10,7 @@ import pytest
 from ccl.errors import UserError
 from ccl.report.comparisons import differences
 from ccl.report.run_groups import make_arms
-from ccl.report.statistics import Estimate
+from ccl.report.seed_statistics import Estimate
 from ccl.report.summary import MEASURES, every_run
 from ccl.report.summary import summary as summary_of_arms
 from ccl.report.tables import Table, text, to_csv, to_latex, to_markdown, to_rich

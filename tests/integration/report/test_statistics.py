@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ccl.report.statistics import (
+from ccl.report.seed_statistics import (
     NOT_DISTINGUISHABLE,
     Difference,
     estimate,

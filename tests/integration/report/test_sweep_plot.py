@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ccl.report.drawing import to_svg
-from ccl.report.page import write_page
+from ccl.report.drawings import accuracy_against, varied_number
+from ccl.report.figure_style import to_svg
 from ccl.report.run_groups import make_arms
-from ccl.report.sweep_plot import accuracy_against, varied_number
+from ccl.report.run_page import write_page
 from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]

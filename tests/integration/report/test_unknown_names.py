@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ccl.catalogue import title_of
-from ccl.report.drawing import _SPARE_COLOURS, GREY, STYLES, arm_styles, strategy_styles
-from ccl.report.page import HEADINGS, write_outcome
+from ccl.report.figure_style import _SPARE_COLOURS, GREY, STYLES, arm_styles, strategy_styles
 from ccl.report.run_groups import make_arms
+from ccl.report.run_page import HEADINGS, write_outcome
 from ccl.report.tables import text
 from ccl.runs.run_folder import RunRecord
 from ccl.strategies import STRATEGIES, strategy_title

@@ -10,8 +10,8 @@ from tiny import TINY
 
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
-from ccl.report.page import write_outcome
 from ccl.report.paper_artefacts import ARTEFACTS, choose
+from ccl.report.run_page import write_outcome
 from ccl.report.tables import text
 from ccl.runs import probing, run
 from ccl.runs.grid_cells import make_cells

@@ -10,8 +10,8 @@ from rich.console import Console
 from ccl.data import class_incremental
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.report.page import write_page
 from ccl.report.provenance import stamp
+from ccl.report.run_page import write_page
 from ccl.runs import run
 from ccl.runs.build import Stream, build_stream
 from ccl.runs.display import PlainDisplay

@@ -1,4 +1,4 @@
-"""How figures are drawn: without pyplot, so that nothing global is opened or changed; styles, names and SVG."""
+"""How figures look and come into a page: styles of arms, and SVG. Without pyplot, so that nothing global is changed."""
 
 import hashlib
 import io
@@ -13,7 +13,6 @@ from typing import Any
 
 import matplotlib
 from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
@@ -21,9 +20,6 @@ from ccl.report.run_groups import Arm
 
 INK = "#010203"  # stands for the page's text colour; nothing else is drawn in it
 GREY = "#8a8a8a"
-SPAN = 10.0  # points of accuracy that an axis shows at least, so that one of them doesn't look large
-Size = tuple[float, float]  # inches, without the legend
-SMALL, LARGE = (5.5, 3.3), (10.4, 4.6)  # for a phone or half a page, and for a whole page
 # Okabe and Ito's colours, safe for colour-blind readers, without their yellow (too pale on white); olive is Tol's.
 # A marker beside each, so that no strategy is recognised by its colour alone.
 STYLES: dict[str, tuple[str, str]] = {
@@ -45,7 +41,6 @@ _SPARE_COLOURS = (
     *("#ff001e", "#1e6900", "#d29669", "#ff0fff", "#004bff"),
 )
 _SPARE_MARKERS = ("h", "p", "<", ">", "*", "d", "8")
-
 # The arms of one strategy: a line and a shade each, towards white, or towards black where negative. Small steps only,
 # since a page may be light or dark.
 _LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (6, 1.4, 1.2, 1.4)), (0, (1.6, 1.2)))
@@ -68,6 +63,54 @@ _DRAWING: Any = dict.fromkeys(_INKED, INK) | {
     "text.parse_math": False,
     "text.usetex": False,
 }
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Our settings of matplotlib, for as long as the context lasts."""
+    with matplotlib.rc_context(_DRAWING), warnings.catch_warnings():
+        # Names in scripts that matplotlib's font lacks are still right in a page, where the reader's fonts draw them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def to_svg(figure: Figure, key: str = "") -> str:
+    """Inline SVG: transparent, text and lines in the page's colour, the same text for the same figure and key."""
+    file = io.StringIO()
+    with drawing():
+        unstamped = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=unstamped)
+    svg = "<svg" + file.getvalue().partition("<svg")[2].replace(INK, "currentColor")
+    # Coordinates to a hundredth of a point: a third of the text less. No name is inside a tag.
+    svg = re.sub(r"<(?:path|use)\b[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), svg)
+    # Several figures stand in one page, where an id may exist once; equal figures differ in their keys.
+    own = hashlib.sha256((key + svg).encode(errors="replace")).hexdigest()[:8]
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure in a page, and what is said of it."""
+
+    name: str
+    svg: Markup  # empty where there is nothing to draw
+    width: int  # in the page's pixels
+    caption: tuple[str, ...] = ()  # lines
+
+
+def drawing_of(name: str, figure: Figure | None, key: str, caption: tuple[str, ...] = ()) -> Drawing:
+    """A figure for a page; the key is its own there."""
+    if figure is None:
+        return Drawing(name, Markup(), 0)
+    # Our own drawing; matplotlib has escaped the names in it.
+    return Drawing(name, Markup(to_svg(figure, key)), round(96 * figure.get_figwidth()), caption)
+
+
+def short(name: str, longest: int = 18) -> str:
+    """A name from outside as a label: printable, on one line, cut in its middle where it is long."""
+    plain = "".join(sign if sign.isprintable() else " " if sign.isspace() else "�" for sign in name)
+    half = (longest - 1) // 2
+    return plain if len(plain) <= longest else f"{plain[: longest - 1 - half]}…{plain[-half:]}"
 
 
 @dataclass(frozen=True)
@@ -120,58 +163,3 @@ def _shaded(colour: str, shade: float) -> str:
     goal = 1.0 if shade > 0 else 0.0
     red, green, blue = (part + abs(shade) * (goal - part) for part in to_rgb(colour))
     return to_hex((red, green, blue))
-
-
-def to_svg(figure: Figure, key: str = "") -> str:
-    """Inline SVG: transparent, text and lines in the page's colour, the same text for the same figure and key."""
-    file = io.StringIO()
-    unstamped = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with drawing():
-        figure.savefig(file, format="svg", transparent=True, metadata=unstamped)
-    svg = "<svg" + file.getvalue().partition("<svg")[2].replace(INK, "currentColor")
-    # Coordinates to a hundredth of a point: a third of the text less. No name is inside a tag.
-    svg = re.sub(r"<(?:path|use)\b[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), svg)
-    # Several figures stand in one page, where an id may exist once; equal figures differ in their keys.
-    own = hashlib.sha256((key + svg).encode(errors="replace")).hexdigest()[:8]
-    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{own}-", svg)
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure in a page, and what is said of it."""
-
-    name: str
-    svg: Markup  # empty where there is nothing to draw
-    width: int  # in the page's pixels
-    caption: tuple[str, ...] = ()  # lines
-
-
-def drawing_of(name: str, figure: Figure | None, key: str, caption: tuple[str, ...] = ()) -> Drawing:
-    """A figure for a page; the key is its own there."""
-    if figure is None:
-        return Drawing(name, Markup(), 0)
-    # Our own drawing; matplotlib has escaped the names in it.
-    return Drawing(name, Markup(to_svg(figure, key)), round(96 * figure.get_figwidth()), caption)
-
-
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Our settings of matplotlib, for as long as the context lasts."""
-    with matplotlib.rc_context(_DRAWING), warnings.catch_warnings():
-        # Names in scripts that matplotlib's font lacks are still right in a page, where the reader's fonts draw them.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        yield
-
-
-def span_at_least(axes: Axes, span: float) -> None:
-    """Widen the vertical axis evenly to at least this span."""
-    low, high = axes.get_ylim()
-    missing = max(0.0, span - (high - low)) / 2
-    axes.set_ylim(low - missing, high + missing)
-
-
-def short(name: str, longest: int = 18) -> str:
-    """A name from outside as a label: printable, on one line, cut in its middle where it is long."""
-    plain = "".join(sign if sign.isprintable() else " " if sign.isspace() else "�" for sign in name)
-    half = (longest - 1) // 2
-    return plain if len(plain) <= longest else f"{plain[: longest - 1 - half]}…{plain[-half:]}"

@@ -1,5 +1,7 @@
 """Runs as one HTML file that needs nothing else: no network, no fonts, one small script, and every name escaped."""
 
+import csv
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -9,21 +11,19 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ccl.atomic_files import write_file
-from ccl.report import figures, measures
+from ccl.report import drawings, measures
 from ccl.report.answer import answers, context
 from ccl.report.comparisons import against_finetuning
-from ccl.report.drawing import LARGE, SMALL, Drawing, Size, drawing_of
+from ccl.report.drawings import LARGE, MOST_CURVES, SMALL, Size
 from ccl.report.embedding_maps import embedding_maps
-from ccl.report.interval_plots import dots, forest
+from ccl.report.figure_style import Drawing, drawing_of
+from ccl.report.page_parts import Thumbnail, render, thumbnail
 from ccl.report.provenance import facts_by_arm, protocol_line
 from ccl.report.ranking import ranking
 from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, of_equal_steps, records_of
-from ccl.report.stream_panels import MOST_CURVES, stream_panels
 from ccl.report.summary import about_summary, costs, every_run, has_paper_probe, make_tables
-from ccl.report.sweep_plot import accuracy_against, varied_number
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
-from ccl.report.templates import render
-from ccl.report.thumbnails import MOST_IMAGES, gallery
+from ccl.run_files import MEMORY
 from ccl.runs.run_folder import RunRecord
 from ccl.strategies import STRATEGIES, VIEW_VARIANCE
 
@@ -42,7 +42,10 @@ HEADINGS = {
     "costs": "Time and memory spent",
     "protocol": "Protocol and settings",
 }
+_MOST_IMAGES = 60  # of a run's memory
 _MOST_IMAGES_OF_ALL = 600  # of all memories together: a page of twenty arms stays below 5 MB
+
+KeptImage = tuple[Thumbnail, tuple[str, ...]]  # its facts: step, and cluster and variance where it has them
 
 
 @dataclass(frozen=True)
@@ -84,13 +87,13 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
     tables += of_stream
     maps, seed = _maps(arms)
     facts, of_arms = facts_by_arm(arms)
-    probed = [arm for arm in arms if figures.matrices_of(arm)]
-    axis = varied_number(probed) if probed else None
+    probed = [arm for arm in arms if drawings.matrices_of(arm)]
+    axis = drawings.varied_number(probed) if probed else None
     content: dict[str, Any] = {
         **dict.fromkeys(HEADINGS, ()),
         "summary": [replace(tables[0], note=" ".join(about_summary(arms))), *tables[1:]],  # the protocol ends the page
         **(_streams(arms, probed, axis) if probed else {}),
-        "losses": _drawings((_run_name(arm, arm.records[0]), figures.losses(arm.records[0])) for arm in arms),
+        "losses": _drawings((_run_name(arm, arm.records[0]), drawings.losses(arm.records[0])) for arm in arms),
         "memory": _memories(arms),
         "map": maps,
         "costs": costs(arms),
@@ -104,7 +107,7 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
         context=" ".join(context(arms)),
         headline=_headline(arms),
         is_sweep=axis is not None,
-        full_change=figures.full_change(probed) if probed else 0,
+        full_change=drawings.full_change(probed) if probed else 0,
         protocol=protocol_line(arms),
         settings_line=_settings_line(records),
         headings=HEADINGS,
@@ -124,29 +127,29 @@ def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> di
     """What was probed, as drawings by section; the answer's is of what is varied, else of the stream."""
     groups = of_equal_steps(probed)
     names = {count: "" if len(groups) == 1 else f"T = {count}" for count in groups}
-    full = figures.full_change(probed)
-    lost = dots(probed, measures.forgotten, "Forgetting (points, lower is better)")
+    full = drawings.full_change(probed)
+    lost = drawings.dots(probed, measures.forgotten, "Forgetting (points, lower is better)")
     above = against_finetuning(measures.learned, arms)
-    learned = dots(probed, above, "Plasticity against Finetuning (points, higher is better)")
-    gained = dots(probed, measures.transferred, "Forward Transfer (points, higher is better)")
-    compared = forest(arms) if has_seeds(arms) else None
+    learned = drawings.dots(probed, above, "Plasticity against Finetuning (points, higher is better)")
+    gained = drawings.dots(probed, measures.transferred, "Forward Transfer (points, higher is better)")
+    compared = drawings.forest(arms) if has_seeds(arms) else None
 
-    panels = [(names[n], stream_panels(group, n)) for n, group in groups.items() if len(group) > MOST_CURVES]
+    panels = [(names[n], drawings.stream_panels(group, n)) for n, group in groups.items() if len(group) > MOST_CURVES]
     many = [(name, figure) for name, figure in panels if figure is not None]
 
     def over_stream(size: Size) -> list[Drawing]:
-        return _drawings((names[n], figures.accuracy_over_stream(group, n, size)) for n, group in groups.items())
+        return _drawings((names[n], drawings.accuracy_over_stream(group, n, size)) for n, group in groups.items())
 
     def answering(size: Size) -> list[Drawing]:
-        return _drawings([("", accuracy_against(probed, axis, size))]) if axis else over_stream(size)
+        return _drawings([("", drawings.accuracy_against(probed, axis, size))]) if axis else over_stream(size)
 
     return {
         "answer": [Hero(*pair) for pair in zip(answering(LARGE), answering(SMALL), strict=True)],
         "differences": _drawings([("", compared)] if compared else []),
         "forgetting": _drawings(("", figure) for figure in (lost, learned, gained) if figure is not None),
         "accuracy": over_stream(SMALL) if axis else _drawings(many),
-        "first-step": _drawings((names[n], figures.first_step_over_stream(group, n)) for n, group in groups.items()),
-        "matrices": _drawings((arm.name, figures.accuracy_matrix(arm, full)) for arm in probed),
+        "first-step": _drawings((names[n], drawings.first_step_over_stream(group, n)) for n, group in groups.items()),
+        "matrices": _drawings((arm.name, drawings.accuracy_matrix(arm, full)) for arm in probed),
     }
 
 
@@ -157,7 +160,7 @@ def _drawings(figures_by_name: Iterable[tuple[str, Figure | None]]) -> list[Draw
 
 def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
     """The kept images of each arm's first seed that has some."""
-    most = max(2, min(MOST_IMAGES, _MOST_IMAGES_OF_ALL // len(arms)))
+    most = max(2, min(_MOST_IMAGES, _MOST_IMAGES_OF_ALL // len(arms)))
     found: list[dict[str, Any]] = []
     for arm in arms:
         every = (
@@ -165,6 +168,58 @@ def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
         )
         found += islice((memory for memory in every if memory["groups"]), 1)
     return found
+
+
+def gallery(folder: Path, most: int = _MOST_IMAGES, is_variance: bool = True) -> list[tuple[str, list[KeptImage]]]:
+    """Groups of a run's kept images with their titles: those of lowest and highest score, or drawn at random.
+
+    A score is a variance over views, or else the place in which an image was chosen.
+    """
+    memory = folder / MEMORY
+    rows = _index(memory)
+    scored = sorted((row for row in rows if not math.isnan(row[3])), key=lambda row: row[3])
+    if not scored:  # a random draw has no scores: images at even distances over the steps
+        every = max(1, math.ceil(len(rows) / most))
+        groups = [(f"Drawn at random ({len(rows)} kept)", rows[::every])]
+    else:
+        half = min(most // 2, math.ceil(len(scored) / 2))
+        lowest, highest = scored[:half], scored[half:][-half:]
+        first, last = ("Lowest variance", "Highest variance") if is_variance else ("Chosen first", "Chosen last")
+        groups = [(f"{first} ({len(rows)} kept)", lowest), (f"{last} among the kept", highest)]
+    name = "variance" if is_variance else "place"
+    shown = [(title, [image for row in group if (image := _embedded(memory, name, *row))]) for title, group in groups]
+    return [(title, images) for title, images in shown if images]
+
+
+def _index(memory: Path) -> list[tuple[str, str, str, float]]:
+    """File, step, cluster and score of each image; other lines are skipped."""
+    rows = []
+    try:
+        with (memory / "index.csv").open(newline="", encoding="utf-8") as file:
+            for line in csv.DictReader(file):
+                try:
+                    rows.append((line["file"], line["step"], line["cluster"], float(line["score"])))
+                except (KeyError, TypeError, ValueError):
+                    continue
+    except (OSError, ValueError, csv.Error):
+        return []
+    return rows
+
+
+def _embedded(memory: Path, what: str, name: str, step: str, cluster: str, score: float) -> KeptImage | None:
+    """The image in the page itself; None for what is not an image of the memory's folder."""
+    if Path(name).name != name:
+        return None
+    try:
+        shown = thumbnail((memory / name).read_bytes())
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+    if shown is None:
+        return None
+    facts = [f"step {step}"]
+    facts += [] if cluster == "-1" else [f"cluster {cluster}"]  # a random draw has no clusters
+    facts += [] if math.isnan(score) else [f"{what} {score:.2g}"]
+    return shown, tuple(facts)
 
 
 def _is_variance(record: RunRecord) -> bool:

@@ -1,0 +1,401 @@
+"""The report's drawings: accuracy over the stream, matrices, losses, intervals, and accuracy against a number."""
+
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
+from numpy.typing import NDArray
+
+from ccl.catalogue import title_of
+from ccl.compatibility import matters
+from ccl.evaluation import AccuracyMatrix
+from ccl.report import measures
+from ccl.report.comparisons import comparisons, partners
+from ccl.report.figure_style import GREY, INK, ArmStyle, arm_styles, drawing, short, strategy_styles
+from ccl.report.run_groups import Arm, Measure, flat, records_of, varied_settings
+from ccl.report.seed_statistics import Estimate, estimate
+from ccl.report.summary import RANDOM_TITLE, random_accuracy
+from ccl.report.tables import text
+from ccl.runs.run_folder import RunRecord
+from ccl.strategies import strategy_title
+
+Size = tuple[float, float]  # inches, without the legend
+CurveOf = Callable[[AccuracyMatrix], list[float]]
+SMALL, LARGE = (5.5, 3.3), (10.4, 4.6)  # for a phone or half a page, and for a whole page
+LOST, GAINED = "#d55e00", "#0080c6"
+MOST_CURVES = 8  # that one picture can show
+_SPAN = 10.0  # points of accuracy that an axis shows at least, so that one of them doesn't look large
+_CELL, _ROW, _PANEL = 0.5, 0.36, (2.6, 1.75)  # inches
+_PANEL_COLUMNS = 4
+_OPAQUE = 0.6  # of a matrix's cell at full colour
+_TITLE, _LEGEND, _HALF_LEGEND, _NAME = 38, 60, 24, 36  # characters of names: above a matrix, in legends, beside a row
+_MOST_DOTTED = 80  # epochs; beyond, dots hide the line and make the page heavy
+_FEWEST = 3  # values that make an axis
+_AXIS_TITLES = {"steps": "number of steps T", "memory.clusters": "number of clusters K"}
+_LOSS_COLOURS = ("#0080c6", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+
+def matrices_of(arm: Arm) -> list[AccuracyMatrix]:
+    """Those of the seeds that were probed."""
+    found = [record.accuracy for record in arm.records if record.accuracy is not None]
+    return [matrix for matrix in found if matrix.num_steps == len(arm.step_names)]
+
+
+def _mean(each: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Over seeds (the first axis), of those that have a number; nan where none has."""
+    counts = np.isfinite(each).sum(axis=0)
+    sums = np.where(np.isfinite(each), each, 0.0).sum(axis=0)
+    mean = np.full(counts.shape, math.nan)
+    np.divide(sums, counts, out=mean, where=counts > 0)
+    return mean
+
+
+def accuracy_over_stream(arms: Sequence[Arm], num_steps: int, size: Size = SMALL) -> Figure:
+    """The all-class accuracy after each of T steps, mean and standard deviation over seeds."""
+    random = random_accuracy(records_of(arms))[1]
+    return _over_stream(arms, num_steps, lambda matrix: matrix.all_class_total.tolist(), random, "all classes", size)
+
+
+def first_step_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
+    """The accuracy on the first step's data after each step: what is forgotten, seen from its beginning."""
+    own = [arm for arm in arms if len(arm.step_names) == num_steps]  # another T has another first step
+    random = random_accuracy(records_of(own))[0][0]
+    names = dict.fromkeys(arm.step_names[0] for arm in own)
+    on_what = short(next(iter(names))) if len(names) == 1 else "the first step"
+    return _over_stream(own, num_steps, lambda matrix: matrix.per_step[:, 0].tolist(), random, on_what, SMALL)
+
+
+def _over_stream(
+    arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random: float, on_what: str, size: Size
+) -> Figure:
+    width, height = size
+    longest = max(len(arm.name) for arm in arms)
+    num_columns = max(1, int(width / SMALL[0] * (2 if longest <= _HALF_LEGEND else 1)))
+    num_lines = math.ceil((len(arms) + 1) / num_columns)
+    with drawing():
+        figure = Figure(figsize=(width, height + 0.2 * num_lines))  # with room for the legend
+        axes = figure.subplots()
+        for arm, style in zip(arms, arm_styles(arms), strict=True):
+            curves = np.array([curve_of(matrix) for matrix in matrices_of(arm)])  # (S, T)
+            if np.isfinite(curves).any():
+                _curve(axes, arm, style, curves, alpha=min(0.16, 0.8 / len(arms)))  # many bands: each fainter
+        if not math.isnan(random):
+            axes.axhline(random, color=GREY, linewidth=1.6, linestyle=(0, (1, 1.6)), label=RANDOM_TITLE)
+        names = {tuple(arm.step_names) for arm in arms if len(arm.step_names) == num_steps}
+        numbered = [f"step {number}" for number in range(1, num_steps + 1)]  # where the arms' names differ
+        _name_ticks(axes, list(names.pop()) if len(names) == 1 else numbered, first=1)
+        axes.set(xlabel="after learning", ylabel=f"accuracy on {on_what} (%)", xlim=(0.7, num_steps + 0.3))
+        axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
+        _widen(axes)
+        axes.grid(axis="y")
+        if axes.get_legend_handles_labels()[0]:
+            figure.legend(loc="outside lower left", ncols=num_columns, handlelength=2.6)
+    return figure
+
+
+def _curve(axes: Axes, arm: Arm, style: ArmStyle, curves: NDArray[np.float64], alpha: float) -> None:
+    """The mean of the seeds that reached each step, with a band of one standard deviation; what has no steps: a level.
+
+    curves: (S, T)
+    """
+    line: Any = {"color": style.colour, "linewidth": 1.6, "linestyle": style.line, "label": short(arm.name, _LEGEND)}
+    if arm.is_all_at_once:
+        last = estimate(curves[:, -1].tolist())
+        axes.axhline(last.mean, **line)
+        if math.isfinite(last.std):
+            axes.axhspan(last.mean - last.std, last.mean + last.std, color=style.colour, alpha=0.1, linewidth=0)
+        return
+    found = [estimate(column.tolist()) for column in curves.T]
+    mean, std = np.array([about.mean for about in found]), np.array([about.std for about in found])
+    places = np.arange(1, len(found) + 1)
+    filling: Any = {"markerfacecolor": "none"} if style.is_hollow else {}
+    axes.plot(places, mean, marker=style.marker, markersize=5, **line, **filling)
+    if np.isfinite(std).any():
+        axes.fill_between(places, mean - std, mean + std, color=style.colour, alpha=alpha, linewidth=0)
+
+
+def stream_panels(arms: Sequence[Arm], num_steps: int) -> Figure | None:
+    """A panel for each arm where one picture can't show all curves, beside its Finetuning and its Upper Bound.
+
+    The best at the end comes first. None where no arm but these baselines was probed.
+    """
+    each = {arm.name: np.array([matrix.all_class_total.tolist() for matrix in matrices_of(arm)]) for arm in arms}
+    curves = {name: _mean(found) for name, found in each.items() if np.isfinite(found).any()}
+    last = {arm.name: about.mean for arm in arms if (about := arm.estimate(measures.all_classes))}
+    looks = {arm.name: look for arm, look in zip(arms, arm_styles(arms), strict=True)}
+    shown = [arm for arm in arms if arm.name in curves and not (arm.strategy == "finetuning" or arm.is_all_at_once)]
+    shown.sort(key=lambda arm: -last.get(arm.name, math.nan))
+    if not shown:
+        return None
+    num_rows = math.ceil(len(shown) / _PANEL_COLUMNS)
+    places = np.arange(1, num_steps + 1)
+    with drawing():
+        figure = Figure(figsize=(_PANEL_COLUMNS * _PANEL[0], num_rows * _PANEL[1] + 0.35))
+        grid = figure.subplots(num_rows, _PANEL_COLUMNS, sharex=True, sharey=True, squeeze=False).ravel()
+        for arm, axes in zip(shown, grid, strict=False):
+            for baseline in partners(arm, arms, "finetuning")[:1]:
+                axes.plot(places, curves[baseline.name], color=GREY, linewidth=1.4, label="Finetuning")
+            for top in partners(arm, arms, "upper_bound")[:1]:
+                axes.axhline(last[top.name], color=INK, linewidth=1.2, linestyle=(0, (5, 1.6)), label="Upper Bound")
+            axes.plot(places, curves[arm.name], color=looks[arm.name].colour, linewidth=2.0)
+            reached = f"{short(arm.name, 30)}: {last.get(arm.name, math.nan):.1f}"
+            axes.set_title(reached, loc="left", fontsize=9)
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            axes.grid(axis="y")
+        for axes in grid[len(shown) :]:
+            axes.set_visible(False)
+        for axes in grid[max(0, len(shown) - _PANEL_COLUMNS) : len(shown)]:  # nothing stands below these
+            axes.tick_params(labelbottom=True)
+        figure.supxlabel("after step", fontsize=9.5)
+        figure.supylabel("all classes (%)", fontsize=9.5)
+        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
+    return figure
+
+
+def full_change(arms: Sequence[Arm]) -> int:
+    """The points at which a cell has its full colour: the largest change of all, in fives; so small ones stay pale."""
+    changes = np.concatenate([_change_since_learned(_mean(_with_random(arm))).ravel() for arm in arms])
+    largest = float(np.abs(changes[np.isfinite(changes)]).max(initial=0))
+    return 5 * max(1, math.ceil(largest / 5))
+
+
+def accuracy_matrix(arm: Arm, full: int) -> Figure:
+    """The mean accuracy matrix of an arm, which must have one: the measured rows, coloured by the change since learned.
+
+    The colour is that of the change, not of the accuracy: what random weights can read is not an achievement.
+    """
+    each = _with_random(arm)  # (S, 1+T, T)
+    mean, counts = _mean(each), np.isfinite(each).sum(axis=0)
+    fewest = int(counts[counts > 0].min(initial=len(each)))
+    seeds = f"{len(each)} seeds" if fewest == len(each) else f"{fewest} to {len(each)} seeds"
+    title = textwrap.wrap(short(arm.name, 2 * _TITLE), _TITLE) + [f"mean of {seeds}"] * (len(each) > 1)
+    last = "all at once" if arm.is_all_at_once else f"after step {len(mean) - 1}"
+    labels = ["random", *(f"after step {number}" for number in range(1, len(mean) - 1)), last]
+    shown = [row for row in range(len(mean)) if np.isfinite(mean[row]).any()]
+    # At least as wide as the title needs, in inches.
+    width = max(_CELL * len(arm.step_names), 0.075 * max(map(len, title)))
+    with drawing():
+        figure = Figure(figsize=(width + 1.2, _CELL * 0.85 * len(shown) + 0.85 + 0.17 * len(title)))
+        axes = figure.subplots()
+        _cells(axes, mean[shown], _change_since_learned(mean)[shown], full)
+        for place, row in enumerate(shown):
+            if row and not arm.is_all_at_once:  # what was just learned
+                frame: Any = {"fill": False, "edgecolor": INK, "linewidth": 0.7, "alpha": 0.6}
+                axes.add_patch(Rectangle((row - 1.48, place - 0.48), 0.96, 0.96, **frame))
+        axes.set_title("\n".join(title), loc="left")
+        _name_ticks(axes, arm.step_names, first=0)
+        axes.set_yticks(range(len(shown)), [labels[row] for row in shown])
+        if shown[0] == 0:
+            axes.axhline(0.5, color=INK, linewidth=0.8)  # above: before anything was learned
+    return figure
+
+
+def _with_random(arm: Arm) -> NDArray[np.float64]:
+    """The random encoder's row and the accuracy matrix of each seed, (S, 1+T, T)."""
+    return np.stack([np.vstack([matrix.random_per_step, matrix.per_step]) for matrix in matrices_of(arm)])
+
+
+def _change_since_learned(mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of a matrix with its random row, (1+T, T): points above the diagonal's number, for past steps; nan elsewhere."""
+    num_steps = mean.shape[1]
+    is_past = np.tri(1 + num_steps, num_steps, k=-2, dtype=bool)  # a step's own row is one below the random one
+    return np.where(is_past, mean - np.diagonal(mean[1:]), math.nan)
+
+
+def _cells(axes: Axes, values: NDArray[np.float64], changes: NDArray[np.float64], full: int) -> None:
+    """A number per cell; below it, and as its colour, the change. Colours are thin enough for ink on light and dark."""
+    axes.set(xlim=(-0.5, values.shape[1] - 0.5), ylim=(len(values) - 0.5, -0.5))
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    for (row, column), value in np.ndenumerate(values):
+        change = float(changes[row, column])
+        if math.isfinite(change):
+            look: Any = {"color": LOST if change < 0 else GAINED, "alpha": _OPAQUE * min(1.0, abs(change) / full)}
+            axes.add_patch(Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, linewidth=0, **look))
+            axes.text(column, row + 0.26, f"{change:+z.1f}", ha="center", va="center", fontsize=6.5)
+        if math.isfinite(value):
+            above = 0.14 if math.isfinite(change) else 0.0
+            axes.text(column, row - above, f"{value:.1f}", ha="center", va="center", fontsize=8)
+
+
+def _name_ticks(axes: Axes, names: Sequence[str], first: int) -> None:
+    """Names of steps below the axis from position `first` on; slanted where they would not fit side by side."""
+    shown = [short(name) for name in names]
+    room = 6 if first == 0 else 60 // len(names)  # characters, below a cell or below a part of the whole width
+    slant: Any = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if max(map(len, shown)) > room else {}
+    axes.set_xticks(range(first, first + len(names)), shown, **slant)
+
+
+def _widen(axes: Axes) -> None:
+    """The vertical axis, evenly, to the points that it shows at least."""
+    low, high = axes.get_ylim()
+    missing = max(0.0, _SPAN - (high - low)) / 2
+    axes.set_ylim(low - missing, high + missing)
+
+
+def losses(record: RunRecord) -> Figure | None:
+    """Each loss term's mean per epoch over the whole stream, with the steps' borders; None before the first epoch."""
+    # Of an epoch that was repeated after an interruption, the last row is used.
+    epochs = {(row["step"], row["epoch"]): row["losses"] for row in record.rows if row["kind"] == "epoch"}
+    if not epochs:
+        return None
+    order = sorted(epochs)
+    terms = dict.fromkeys(term for key in order for term in epochs[key])
+    with drawing():
+        figure = Figure(figsize=(8.4, 3.2))
+        axes = figure.subplots()
+        points = ".-" if len(order) <= _MOST_DOTTED else "-"
+        for number, term in enumerate(terms):
+            curve = [math.nan if (value := epochs[key].get(term)) is None else value for key in order]
+            curve = [value if math.isfinite(value) else math.nan for value in curve]
+            colour = _LOSS_COLOURS[number % len(_LOSS_COLOURS)]
+            line: Any = {"color": colour, "markersize": 4, "linewidth": 1.3, "label": short(term, 24)}
+            axes.plot(range(1, len(order) + 1), curve, points, **line)
+        names = ["all steps at once"] if record.protocol.get("all_at_once") else record.step_names
+        _mark_steps(axes, [step for step, _ in order], names)
+        axes.set(xlabel="epoch of the stream", ylabel="loss", xlim=(0.5, len(order) + 0.5))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(axis="y")
+        figure.legend(loc="outside lower left", ncols=4)
+    return figure
+
+
+def _mark_steps(axes: Axes, step_of_epoch: Sequence[int], names: Sequence[str]) -> None:
+    """A line between steps, and above each its name; only its number where many stand side by side."""
+    for step in sorted(set(step_of_epoch)):
+        start, length = step_of_epoch.index(step), step_of_epoch.count(step)
+        if start:
+            axes.axvline(start + 0.5, color=INK, alpha=0.4, linewidth=0.8)
+        room = int(72 * length / len(step_of_epoch)) - 1  # characters
+        name = names[step - 1] if step <= len(names) else str(step)
+        label = short(name, room) if room >= min(len(name), 9) else str(step)
+        place: Any = {"transform": axes.get_xaxis_transform(), "ha": "center", "fontsize": 8.5}
+        axes.text(start + 0.5 + length / 2, 1.02, label, **place)
+
+
+def dots(arms: Sequence[Arm], measure: Measure, label: str) -> Figure | None:
+    """A row per arm: the mean with its 95 % interval, and the single seeds below; None where no arm has the number."""
+    shown = [(arm, list(found.values())) for arm in arms if (found := arm.values(measure))]
+    if not shown:
+        return None
+    styles = strategy_styles(arms)
+    with drawing():
+        figure, axes = _rows([arm for arm, _ in shown], 2.9, label)
+        for row, (arm, values) in enumerate(shown):
+            _point(axes, row, estimate(values), styles[arm.strategy], markersize=6)
+            if len(values) > 1:  # single seeds stand below their mean
+                small: Any = {"color": styles[arm.strategy][0], "markersize": 2.8, "markeredgewidth": 0}
+                axes.plot(values, [row + 0.25] * len(values), "o", **small)
+        _around_zero(axes)
+    return figure
+
+
+def forest(arms: Sequence[Arm]) -> Figure | None:
+    """A row per comparison with Finetuning: difference and 95 % interval; filled where a test finds one."""
+    shown = [comparison for comparison in comparisons(arms) if comparison.baseline.strategy == "finetuning"]
+    if not shown:
+        return None
+    styles = strategy_styles(arms)
+    with drawing():
+        label = "difference to Finetuning (percentage points, all classes)"
+        figure, axes = _rows([comparison.arm for comparison in shown], 4.2, label)
+        for row, comparison in enumerate(shown):
+            about = comparison.difference
+            filling = {} if comparison.words in ("better", "worse") else {"markerfacecolor": "none"}
+            _point(axes, row, about, styles[comparison.arm.strategy], markersize=7, **filling)
+            place: Any = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 9}
+            axes.text(1.03, row, text(about), **place)
+        _around_zero(axes)
+    return figure
+
+
+def _rows(arms: Sequence[Arm], width: float, label: str) -> tuple[Figure, Axes]:
+    """Axes with the arms' names on the left, from top to bottom, and a line at zero."""
+    names = [short(arm.name, _NAME) for arm in arms]
+    figure = Figure(figsize=(width + 0.075 * max(map(len, names)), _ROW * len(arms) + 0.75))
+    axes = figure.subplots()
+    axes.axvline(0, color=INK, linewidth=0.9, alpha=0.55)
+    axes.set_yticks(range(len(arms)), names)
+    axes.set(ylim=(len(arms) - 0.4, -0.6), xlabel=label)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    return figure, axes
+
+
+def _around_zero(axes: Axes) -> None:
+    """A point to either side of zero at least, so that a hundredth of one doesn't look large."""
+    low, high = axes.get_xlim()
+    axes.set_xlim(min(low, -1.0), max(high, 1.0))
+
+
+def _point(axes: Axes, row: int, about: Estimate, style: tuple[str, str], **look: Any) -> None:
+    """A mean, on its interval where it has one."""
+    colour, marker = style
+    if not math.isnan(about.low):
+        axes.plot([about.low, about.high], [row, row], "-", color=colour, linewidth=1.6, solid_capstyle="butt")
+    # What is a line without markers elsewhere is a point here.
+    axes.plot([about.mean], [row], marker or "o", color=colour, linestyle="none", **look)
+
+
+def varied_number(arms: Sequence[Arm]) -> str | None:
+    """The setting an axis can show: the only one varied beside strategy and objective, with at least three numbers."""
+    names = [name for name in varied_settings(records_of(arms)) if name not in ("strategy", "objective", "seed")]
+    if len(names) != 1:
+        return None
+    values = {_value(arm, names[0]) for arm in arms}
+    return names[0] if len({value for value in values if value is not None}) >= _FEWEST else None
+
+
+def accuracy_against(arms: Sequence[Arm], name: str, size: Size = SMALL) -> Figure:
+    """A line per strategy and objective, with 95 % intervals; arms that don't depend on the number as levels."""
+    curves: dict[tuple[str, str], list[tuple[float, Estimate]]] = {}
+    firsts: dict[tuple[str, str], Arm] = {}
+    for arm in arms:
+        value, about = _value(arm, name), arm.estimate(measures.all_classes)
+        if about is not None:
+            key: tuple[str, str] = (arm.strategy, arm.settings.objective)
+            curves.setdefault(key, []).append((math.nan if value is None else value, about))
+            firsts.setdefault(key, arm)
+    has_objectives = len({objective for _, objective in curves}) > 1
+    with drawing():
+        figure = Figure(figsize=size)
+        axes = figure.subplots()
+        for ((strategy, objective), points), look in zip(curves.items(), arm_styles([*firsts.values()]), strict=True):
+            label = strategy_title(strategy) + (f", {title_of(objective)}" if has_objectives else "")
+            style: Any = {"color": look.colour, "linewidth": 1.6, "label": label}
+            if len(points) == 1:
+                axes.axhline(points[0][1].mean, linestyle="--", **style)
+                continue
+            points.sort(key=lambda point: point[0])
+            reach = [0.0 if math.isnan(about.low) else about.high - about.mean for _, about in points]
+            heights = [about.mean for _, about in points]
+            axes.errorbar([x for x, _ in points], heights, reach, marker=look.marker or "o", capsize=2.5, **style)
+        ticks = sorted({x for points in curves.values() for x, _ in points if not math.isnan(x)})
+        if ticks and ticks[0] > 0 and ticks[-1] / ticks[0] >= 8:
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set(xlabel=_AXIS_TITLES.get(name, name), ylabel="all classes (%)")
+        _widen(axes)
+        axes.grid(axis="y")
+        figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def _value(arm: Arm, name: str) -> float | None:
+    """The number of an arm; None where it has none, doesn't look at it, or learns all at once and knows no steps."""
+    if name == "steps":
+        return None if arm.is_all_at_once else float(len(arm.step_names))
+    if not matters(name, arm.strategy, arm.settings.objective):
+        return None
+    value = flat(arm.settings)[name]
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
