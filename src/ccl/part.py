@@ -29,19 +29,18 @@ class Contrast:
     all_keys: Tensor | None = None  # (N of all ranks, D): the keys of all ranks, where the objective has met them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BatchContext:
     """One batch after the student has embedded it. N images, M of them old."""
 
-    batch: ViewBatch
+    batch: ViewBatch  # with the old images without augmentation, if a part asked for them
     is_old: Tensor  # (N,) bool
-    has_old_images: bool  # False in the first step, unless images of the past were given before it
+    has_old_images: bool = True  # False in the first step, unless images of the past were given before it
     moment: tuple[int, int]  # (step, epoch), counted from 0
-    done: float  # the share of the step's updates that are made with this one
-    student: tuple[Embedded, ...]  # num_student_views of N rows
+    done: float = 0.0  # the share of the step's updates that are made with this one
+    student: tuple[Embedded, ...] = ()  # num_student_views of N rows
     contrast: Contrast
-    plain: Tensor  # (M, 3, S, S): the old images without augmentation, if a part asked for them
-    student_plain: Embedded  # M rows: the student's embeddings of these
+    student_plain: Embedded  # M rows: the student's embeddings of the old images without augmentation
     # (M of all ranks, ·) by kind: vectors kept beside the old images of all ranks
     stored: Mapping[str, Tensor] = field(default_factory=dict)
     old_of_all: Tensor | None = None  # (N of all ranks,) bool, where it is known

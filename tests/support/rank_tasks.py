@@ -25,7 +25,8 @@ from ccl.runs import run
 from ccl.runs.build import Stream, build_learner, build_stream, build_viewer
 from ccl.seeding import permutation
 from ccl.strategies import STRATEGIES
-from ccl.training import gradient_sync, loop
+from ccl.training import loop
+from ccl.training.update import GradientSync
 from ccl.views import ViewBatch
 
 
@@ -185,15 +186,15 @@ def learn_all(combinations: Sequence[tuple[str, ...]]) -> list[dict[str, Any]]:
 
 def learn_in_buckets(*assignments: str) -> dict[str, Any]:
     """Learn with gradients in many buckets; how many of them each backward pass sent before it ended."""
-    early, finish = [], gradient_sync.GradientSync.finish
+    early, finish = [], GradientSync.finish
 
-    def noting(sync: gradient_sync.GradientSync, losses: Tensor) -> None:
+    def noting(sync: GradientSync, losses: Tensor) -> None:
         early.append((len(sync.sent), len(sync.buckets)))
         finish(sync, losses)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gradient_sync, "BUCKET_BYTES", 4000)
-        patch.setattr(gradient_sync.GradientSync, "finish", noting)
+        patch.setattr(GradientSync, "bucket_bytes", 4000)
+        patch.setattr(GradientSync, "finish", noting)
         (found,) = learn_all([assignments])
     return found | {"early": early}
 

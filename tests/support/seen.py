@@ -27,7 +27,10 @@ def seen_by(encoder: Encoder, is_old: list[bool], num_views: int = 2, **more: An
     contrast = Contrast(torch.zeros(()), query, ((query, keys),), keys, **more.pop("contrast", {}))
     batch = ViewBatch(torch.arange(len(old)), 50 + torch.arange(len(old)), views, NOTHING, has_further=old)
     more.setdefault("num_further_of_all", int(old.sum()))
-    return BatchContext(batch, old, True, (1, 0), 0.0, student, contrast, NOTHING, student[0].rows(slice(0)), **more)
+    nothing = student[0].rows(slice(0))
+    return BatchContext(
+        batch=batch, is_old=old, moment=(1, 0), student=student, contrast=contrast, student_plain=nothing, **more
+    )
 
 
 def encoders() -> tuple[Encoder, Encoder]:

@@ -8,8 +8,7 @@ from ccl.losses.past import (
     pnr_nt_xent,
     similarity_distillation,
 )
-from ccl.losses.reconstruction import masked_patches
-from ccl.losses.without_negatives import barlow_twins, cosine_distance, feature_distance, vicreg
+from ccl.losses.without_negatives import barlow_twins, cosine_distance, feature_distance, masked_patches, vicreg
 
 __all__ = [
     "barlow_twins",

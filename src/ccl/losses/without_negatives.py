@@ -1,10 +1,11 @@
-"""Losses of two views of one image alone: cosine and squared distances, Barlow Twins and VICReg."""
+"""Losses without negatives: cosine and squared distances, Barlow Twins, VICReg, and masked patches."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 _NORM_EPSILON = 1e-5  # batch norm's
+_PATCH_EPSILON = 1e-6  # beside the variance, so that a patch of one colour is finite
 _ROOT_EPSILON = 1e-4  # so that the root's gradient is finite where a dimension has collapsed
 
 
@@ -69,3 +70,16 @@ def _covariance(rows: Tensor) -> Tensor:
 
 def _off_diagonal(matrix: Tensor) -> Tensor:
     return matrix.masked_fill(torch.eye(len(matrix), dtype=torch.bool, device=matrix.device), 0.0)
+
+
+def masked_patches(predicted: Tensor, patches: Tensor, is_masked: Tensor) -> Tensor:
+    """Squared error to patches of zero mean and unit variance; mean over values and masked patches. arXiv 2111.06377.
+
+    Predictions and patches (N, L, P), `is_masked` (N, L) bool with some True. No gradient reaches the patches.
+    """
+    targets = patches.detach().float()
+    # As the authors' code has it: the unbiased variance.
+    targets = (targets - targets.mean(dim=2, keepdim=True)) / (targets.var(dim=2, keepdim=True) + _PATCH_EPSILON).sqrt()
+    errors = (predicted.float() - targets).square().mean(dim=2)  # (N, L)
+    masked = is_masked.to(errors.dtype)
+    return (errors * masked).sum() / masked.sum()

@@ -67,7 +67,7 @@ class MoCoV2(Objective):
         ]
         loss = sum(losses[1:], losses[0]) / len(losses)
         query, keys = pairs[0]
-        return Contrast(loss, query, pairs, keys, negatives, ignore, embedded[0])
+        return Contrast(loss, query, pairs, keys, negatives=negatives, ignore=ignore, all_keys=embedded[0])
 
     def _embed_keys(self, batch: ViewBatch, views: tuple[int, ...], moment: tuple[int, int]) -> list[Tensor]:
         """Keys of all ranks, (N of all ranks, D), of each of these views.

@@ -4,10 +4,22 @@ A batch of N images is dealt out like cards: image n belongs to rank n mod W, so
 each are one process with W groups. Without `torchrun` there is one rank, and everything here returns what it was given.
 """
 
-from ccl.ranks.agreement import any_of, average, begin_average, from_first, largest, total, wait
-from ccl.ranks.messages import Traffic, counted
+from ccl.ranks.messages import (
+    Traffic,
+    any_of,
+    average,
+    begin_average,
+    counted,
+    exchange,
+    from_first,
+    gather,
+    gather_together,
+    largest,
+    share,
+    total,
+    wait,
+)
 from ccl.ranks.process_group import is_first, is_launched, local_rank, rank, size, start, stop
-from ccl.ranks.rows import exchange, gather, gather_together, share
 
 __all__ = [
     "Traffic",

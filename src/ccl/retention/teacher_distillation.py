@@ -41,7 +41,7 @@ class TeacherDistillation(Retention):
         if chosen is None:
             return None
         old_views = context.batch.views[0][chosen.rows]  # (M, 3, S, S)
-        taught_plain, taught_view = self.teacher(torch.cat([context.plain, old_views])).chunk(2)  # (M, D) each
+        taught_plain, taught_view = self.teacher(torch.cat([context.batch.plain, old_views])).chunk(2)  # (M, D) each
         student_view = context.contrast.query[chosen.rows]  # (M, D): already computed for the contrast
         # Similarities are those of the whole batch's old images: each rank computes the loss of all of them.
         plain, view, then_plain, then_view = chosen.everywhere(

@@ -140,41 +140,33 @@ class Learner(nn.Module):
         """Each term's loss by its name, unweighted, and what `after_update` needs; moment is (step, epoch)."""
         batch = self.composition.mix(batch, self.num_new, moment)
         is_old = batch.positions >= self.num_new  # (N,)
-        student, plain, student_plain, further = self._embed(batch, is_old)
+        student, student_plain, further = self._embed(batch, is_old)
         own = student[: max(self.objective.num_student_views, 1)]
-        contrast = self.objective.contrast(self.encoder, own, batch, moment)
         positions = batch.all_positions
         all_old = positions >= self.num_new
-        stored = self.memory.recall(positions[all_old] - self.num_new)  # every rank has all of the memory
         context = BatchContext(
-            batch,
-            is_old,
-            self._has_old_images,
-            moment,
-            done,
-            student,
-            contrast,
-            plain,
-            student_plain,
-            stored,
-            all_old,
-            self.num_past / max(self.num_new, 1),
-            further,
-            int(self.has_further(positions).sum()),
+            batch=batch,
+            is_old=is_old,
+            has_old_images=self._has_old_images,
+            moment=moment,
+            done=done,
+            student=student,
+            contrast=self.objective.contrast(self.encoder, own, batch, moment),
+            student_plain=student_plain,
+            stored=self.memory.recall(positions[all_old] - self.num_new),  # every rank has all of the memory
+            old_of_all=all_old,
+            past_per_new=self.num_past / max(self.num_new, 1),
+            further=further,
+            num_further_of_all=int(self.has_further(positions).sum()),
         )
-        losses = {CONTRAST: contrast.loss}
+        losses = {CONTRAST: context.contrast.loss}
         for name, part in self.parts.items():
             loss = part.loss(context) if self.has_past and isinstance(part, Retention) else None
             losses |= {} if loss is None else {name: loss}
         return losses, context
 
-    def _embed(
-        self, batch: ViewBatch, is_old: Tensor
-    ) -> tuple[tuple[Embedded, ...], Tensor, Embedded, tuple[Embedded, ...]]:
-        """What the student makes of the views it must see, the plain old images, and what it makes of these.
-
-        And what it makes of further views of old images.
-        """
+    def _embed(self, batch: ViewBatch, is_old: Tensor) -> tuple[tuple[Embedded, ...], Embedded, tuple[Embedded, ...]]:
+        """What the student makes of the views it must see, of the plain old images, and of their further views."""
         views = batch.views[: self.num_student_views]
         own = torch.arange(len(is_old), device=batch.views[0].device)  # (N,)
         old = is_old.nonzero().flatten().to(own.device)  # (M,)
@@ -185,14 +177,14 @@ class Learner(nn.Module):
         riding = [(others, view) for view in shown]
         riding += [(old, batch.plain)] if len(batch.plain) else []
         if not views and not riding:
-            return (), batch.plain, self.encoder.embed_none(own.device), ()
+            return (), self.encoder.embed_none(own.device), ()
         rows = [*(own for _ in views), *(rows for rows, _ in riding)]
         with placed(self.encoder, torch.cat(rows) if riding else None):
             embedded = self.encoder.embed(torch.cat([*views, *(images for _, images in riding)]))
         parts = embedded.split([len(places) for places in rows])
         student, further = tuple(parts[: len(views)]), tuple(parts[len(views) : len(views) + len(shown)])
         none = embedded.rows(slice(0, 0))
-        return student, batch.plain, parts[-1] if len(batch.plain) else none, further
+        return student, parts[-1] if len(batch.plain) else none, further
 
     def total(self, losses: Mapping[str, Tensor]) -> Tensor:
         """L = λ₁ L_contrast + λ₂ L_ESQ + λ₃ L_kd. Paper: eq. 5."""

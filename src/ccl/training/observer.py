@@ -1,6 +1,7 @@
 """Whoever watches: one base class with empty methods. A log, a display and a test override what they need."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ccl.training.exemplar_selection import Remembered
@@ -38,21 +39,14 @@ class Observer:
         """Also after an error."""
 
 
-_EVENTS = frozenset(name for name in vars(Observer) if not name.startswith("_"))
-
-
 class Observers(Observer):
     """Several observers as one: each event reaches each of them, in their order."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
+        for event in (name for name in vars(Observer) if not name.startswith("_")):
+            setattr(self, event, partial(_tell, [getattr(observer, event) for observer in observers]))
 
-    def __getattribute__(self, name: str) -> Any:
-        return self._announce(name) if name in _EVENTS else super().__getattribute__(name)
 
-    def _announce(self, name: str) -> Callable[..., None]:
-        def announce(*values: Any, **named: Any) -> None:
-            for observer in self._observers:
-                getattr(observer, name)(*values, **named)
-
-        return announce
+def _tell(methods: Sequence[Callable[..., None]], *values: Any, **named: Any) -> None:
+    for method in methods:
+        method(*values, **named)

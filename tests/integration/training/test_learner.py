@@ -32,7 +32,7 @@ def second_step(*assignments: str) -> tuple[Learner, list[int]]:
     losses, context = learner.losses(batch, (1, 0))
     assert set(losses) == {"contrast", "distillation", "extra_sample_queue"}
     assert context.is_old.tolist() == [False] * 8 + [True] * 4
-    assert len(context.plain) == len(context.student_plain) == 4
+    assert len(context.batch.plain) == len(context.student_plain) == 4
     return learner, sizes
 
 

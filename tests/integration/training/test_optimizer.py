@@ -9,7 +9,7 @@ from torch import nn
 
 from ccl.runs.build import build_learner, build_plan
 from ccl.training import Plan, Progress
-from ccl.training.lars import LARS
+from ccl.training.optimizer import LARS
 
 CPU = torch.device("cpu")
 

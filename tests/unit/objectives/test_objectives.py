@@ -36,8 +36,15 @@ def unit_rows(rows: Tensor) -> Embedded:
 
 
 def seen_with(contrast: Contrast, seen: ViewBatch, done: float = 0.0) -> BatchContext:
-    nothing = seen.views[0][:0]
-    return BatchContext(seen, seen.ids < 0, False, (0, 0), done, (), contrast, nothing, unit_rows(torch.zeros(0, 8)))
+    return BatchContext(
+        batch=seen,
+        is_old=seen.ids < 0,
+        has_old_images=False,
+        moment=(0, 0),
+        done=done,
+        contrast=contrast,
+        student_plain=unit_rows(torch.zeros(0, 8)),
+    )
 
 
 # --- MoCo v2

@@ -38,8 +38,15 @@ def projected(seed: int = 0, requires_grad: bool = False) -> tuple[Embedded, ...
 
 
 def seen_with(contrast: Contrast, seen: ViewBatch, done: float) -> BatchContext:
-    nothing = seen.views[0][:0]
-    return BatchContext(seen, seen.ids < 0, False, (0, 0), done, (), contrast, nothing, projected()[0].rows(slice(0)))
+    return BatchContext(
+        batch=seen,
+        is_old=seen.ids < 0,
+        has_old_images=False,
+        moment=(0, 0),
+        done=done,
+        contrast=contrast,
+        student_plain=projected()[0].rows(slice(0)),
+    )
 
 
 def objectives() -> dict[str, Objective]:

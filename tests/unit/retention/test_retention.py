@@ -25,7 +25,14 @@ def context(is_old: list[bool], has_old_images: bool = True, both_ways: bool = F
     batch = ViewBatch(torch.arange(count), 50 + torch.arange(count), (images,), plain)
     rows = unit(int(old.sum()), 8, seed=2).requires_grad_()
     student_plain = Embedded(torch.zeros(len(rows), 3), rows, rows)
-    return BatchContext(batch, old, has_old_images, (1, 0), 0.0, (), contrast, plain, student_plain)
+    return BatchContext(
+        batch=batch,
+        is_old=old,
+        has_old_images=has_old_images,
+        moment=(1, 0),
+        contrast=contrast,
+        student_plain=student_plain,
+    )
 
 
 def small() -> Encoder:
@@ -76,7 +83,7 @@ def distillation(**options: str) -> tuple[TeacherDistillation, torch.nn.Module]:
 def test_the_loss_compares_plain_rows_with_view_columns_of_old_images() -> None:
     (part, encoder), seen = distillation(), context([True, False, True, True])
     encoder.eval()
-    taught = [encoder(images) for images in (seen.plain, seen.batch.views[0][seen.is_old])]
+    taught = [encoder(images) for images in (seen.batch.plain, seen.batch.views[0][seen.is_old])]
     student = (seen.student_plain.unit, seen.contrast.query[seen.is_old])
     expected = similarity_distillation(*student, *taught, 0.07, 0.04)
     assert torch.allclose(part.loss(seen), expected, atol=1e-5)
