@@ -15,7 +15,7 @@ from ccl.evaluation import AccuracyMatrix, ProbeResult
 from ccl.loading import validated
 from ccl.report.run_groups import flat
 from ccl.runs.run_folder import RunRecord
-from ccl.settings.section import merged
+from ccl.section import merged
 
 _STATUS = ("state", "peak_memory_bytes", "stored_bytes")
 _PROBE = ("kind", "after", "per_step", "all_class", "all_class_total", "knn_total", "seconds")

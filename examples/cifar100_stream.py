@@ -18,9 +18,9 @@ from ccl.views import RECIPES, Viewer
 data = load_dataset("cifar100", sys.argv[1], resize=16, classes=20)
 steps = class_incremental(data.train_labels, num_steps=5, seed=0)
 encoder = make_encoder("convnet", dim=128)
-learn_the_present = MoCoV2(encoder, queue_size=512, key_momentum=0.99, temperature=0.1)
+learn_the_present = MoCoV2(encoder, MoCoV2.Options(queue_size=512, key_momentum=0.99), temperature=0.1)
 keep_the_past = {
-    "distillation": TeacherDistillation(encoder, temperature=0.1, momentum=0.996),
+    "distillation": TeacherDistillation(encoder, TeacherDistillation.Options(momentum=0.996), temperature=0.1),
     "extra_sample_queue": ExtraSampleQueue(128, dim=128, temperature=0.1),
 }
 weights = {"contrast": 0.9, "distillation": 0.1, "extra_sample_queue": 0.1}

@@ -1,4 +1,4 @@
-"""The reference of all settings, made from the settings models, their comments and the presets. No torch in here."""
+"""The reference of all settings, made from the settings models, their comments and the presets."""
 
 import ast
 import inspect
@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ccl.catalogue import RETENTION
+from ccl.catalogue import RETENTION, title_of
 from ccl.loading import load_settings, setting_names
 from ccl.settings import Settings
 
@@ -26,7 +26,6 @@ _PAPER = frozenset(
     | {"moco_v2.queue_size", "moco_v2.key_momentum", "memory.per_cluster", "memory.num_views", "distillation.momentum"}
     | {"extra_sample_queue.size", "weights.contrast", "weights.distillation", "weights.extra_sample_queue"}
 )
-_HOMES = [f"ccl.settings.{name}" for name in ("inputs", "parts", "settings")]
 _INTRODUCTION = """# All settings
 
 Made from the code when these pages are built. A setting is given by `--set name=value`, in a YAML file, or by its name
@@ -68,8 +67,9 @@ def page() -> str:
     parts = [_INTRODUCTION]
     for section, rows in entries().items():
         model = Settings.model_fields[section].annotation if section else None
-        about = inspect.getdoc(model) if model else "Settings without a section."
-        parts.append(f"## {section or 'Top level'}\n\n{(about or '').splitlines()[0]}\n")
+        title = title_of(section) if section else "Settings without a section"
+        about = (model.__doc__ if model else None) or f"{title[:1].upper()}{title[1:]}."
+        parts.append(f"## {section or 'Top level'}\n\n{about.splitlines()[0]}\n")
         parts.append("| setting | kind | default | paper | |\n|---|---|---|---|---|")
         parts.append("\n".join(map(_row, rows)) + "\n")
     return "\n".join(parts)
@@ -134,10 +134,8 @@ def _words(model: type[BaseModel], key: str) -> str:
     if model.__name__ == "WeightSettings" and key in RETENTION:
         row = RETENTION[key]
         return f"the weight of {row.title}" if row.title else ""
-    written = (
-        _comments(kind.__module__).get((kind.__name__, key)) for kind in model.__mro__ if kind.__module__ in _HOMES
-    )
-    return next(filter(None, written), "")
+    owner = next(kind for kind in model.__mro__ if key in vars(kind).get("__annotations__", {}))
+    return _comments(owner.__module__)[owner.__qualname__, key]
 
 
 @cache
@@ -146,12 +144,17 @@ def _comments(module: str) -> dict[tuple[str, str], str]:
     text = inspect.getsource(import_module(module))
     lines = {token.start[0]: token for token in _comment_tokens(text)}
     found = {}
-    for node in ast.parse(text).body:
-        if not isinstance(node, ast.ClassDef):
-            continue
+    classes = [(node, node.name) for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    classes += [
+        (inner, f"{name}.{inner.name}")
+        for node, name in classes
+        for inner in node.body
+        if isinstance(inner, ast.ClassDef)
+    ]
+    for node, name in classes:
         for line in node.body:
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                found[node.name, line.target.id] = _joined(line, lines)
+                found[name, line.target.id] = _joined(line, lines)
     return found
 
 

@@ -1,28 +1,65 @@
 """Every part there is, one row each, without torch: where it lives, what it is called, what it needs.
 
 Builders, settings, titles, progress lines, help texts, refusals and the tests' lists read these rows. Adding a part is
-its file, its row here and, where it has options, a section of its name in `ccl.settings` (docs/extending.md).
+its file, which has its options, and its row here (docs/extending.md).
 """
 
-from typing import Final
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
 
-from ccl.part_row import CLUSTERS as CLUSTERS
-from ccl.part_row import EMBEDDINGS as EMBEDDINGS
-from ccl.part_row import MEMORY as MEMORY
-from ccl.part_row import NEGATIVES as NEGATIVES
-from ccl.part_row import OLD_IMAGES as OLD_IMAGES
-from ccl.part_row import ONE_POOL as ONE_POOL
-from ccl.part_row import PATCHES as PATCHES
-from ccl.part_row import VIEWS as VIEWS
-from ccl.part_row import PartRow as PartRow
+# What a part may need, and what a backbone, an objective or a strategy gives.
+PATCHES: Final = "patches"  # the backbone reads an image patch by patch, and some of them alone if asked to
+NEGATIVES: Final = "negatives"  # the objective pushes embeddings apart, so that more of them can be pushed from
+MEMORY: Final = "a memory"  # the strategy keeps images of earlier steps
+OLD_IMAGES: Final = "old images of their own"  # the composition shows some unmixed
+
+# What a selection reads of a step's images beside their ids, and what it may give.
+EMBEDDINGS: Final = "embeddings"
+CLUSTERS: Final = "clusters"  # of these embeddings
+VIEWS: Final = "views"  # how the embeddings of an image's views vary
+ONE_POOL: Final = "one pool"  # it weighs all images of the stream alike: a budget has no shares for steps
+
+
+@dataclass(frozen=True)
+class PartRow:
+    """One part, named as in settings, checkpoints and logs by its key in the tables below."""
+
+    home: str  # module:class
+    title: str
+    short: str = ""  # where there is little room; else the title
+    about: str = ""  # one line
+    source: str = ""  # where it was published
+    weight: float = 1.0  # of a retention part's loss, by default
+    needs: frozenset[str] = frozenset()
+    gives: frozenset[str] = frozenset()
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments of its class
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings, by sections, for this objective
+    has_norms: bool = False  # of a part that keeps the past: it has batch norms of its own, which not every rank uses
+    distance: str = ""  # of an objective: how far an embedding is from an earlier one, in its own kind of loss
+    distance_weight: str = ""  # of an objective: which of its options is its weight of that distance, if there is one
+
+    def load(self) -> Any:
+        """The class or function itself."""
+        module, _, name = self.home.partition(":")
+        return getattr(import_module(module), name)  # imports torch
+
+    def make(self, offered: Mapping[str, Any]) -> Any:
+        """The part itself: its class gets by name what it asks for of what is offered."""
+        factory = self.load()
+        asked = inspect.signature(factory).parameters
+        return factory(**{key: value for key, value in offered.items() if key in asked}, **self.fixed)
+
 
 BACKBONES: dict[str, PartRow] = {
-    "resnet18": PartRow(home="encoders.resnet:ResNet", title="ResNet-18", options={"depth": 18}),
-    "resnet34": PartRow(home="encoders.resnet:ResNet", title="ResNet-34", options={"depth": 34}),
-    "resnet50": PartRow(home="encoders.resnet:ResNet", title="ResNet-50", options={"depth": 50}),
-    "convnet": PartRow(home="encoders.convnet:ConvNet", title="ConvNet", about="four convolutions, for laptops"),
-    "vit_tiny": PartRow(home="encoders.vit:vit_tiny", title="ViT-Ti", gives=frozenset({PATCHES})),
-    "vit_small": PartRow(home="encoders.vit:vit_small", title="ViT-S", gives=frozenset({PATCHES})),
+    "resnet18": PartRow(home="ccl.encoders.resnet:ResNet", title="ResNet-18", fixed={"depth": 18}),
+    "resnet34": PartRow(home="ccl.encoders.resnet:ResNet", title="ResNet-34", fixed={"depth": 34}),
+    "resnet50": PartRow(home="ccl.encoders.resnet:ResNet", title="ResNet-50", fixed={"depth": 50}),
+    "convnet": PartRow(home="ccl.encoders.convnet:ConvNet", title="ConvNet", about="four convolutions, for laptops"),
+    "vit_tiny": PartRow(home="ccl.encoders.vit:vit_tiny", title="ViT-Ti", gives=frozenset({PATCHES})),
+    "vit_small": PartRow(home="ccl.encoders.vit:vit_small", title="ViT-S", gives=frozenset({PATCHES})),
 }
 
 # Where backbones of others come from: "timm:NAME", "torchvision:NAME", or the path of a class, "package.module:Name".
@@ -44,7 +81,7 @@ def foreign_kind(backbone: str) -> str | None:
 # ones are 2048 to 4096 wide with 256 to 2048 outputs, as in the presets cifar100-byol, cifar100-simsiam and so on.
 OBJECTIVES: dict[str, PartRow] = {
     "moco_v2": PartRow(
-        home="objectives.moco_v2:MoCoV2",
+        home="ccl.objectives.moco_v2:MoCoV2",
         title="MoCoV2",
         about="a query against its key and a queue of past keys",
         source="Chen et al., 2020",
@@ -52,7 +89,7 @@ OBJECTIVES: dict[str, PartRow] = {
         distance="info_nce",
     ),
     "simclr": PartRow(
-        home="objectives.simclr:SimCLR",
+        home="ccl.objectives.simclr:SimCLR",
         title="SimCLR",
         about="two views against all other views of the batch",
         source="Chen et al., ICML 2020",
@@ -60,7 +97,7 @@ OBJECTIVES: dict[str, PartRow] = {
         distance="info_nce",
     ),
     "insdisc": PartRow(
-        home="objectives.insdisc:InsDisc",
+        home="ccl.objectives.insdisc:InsDisc",
         title="InsDisc",
         about="every image a class of its own, against a bank of all",
         source="Wu et al., CVPR 2018",
@@ -68,7 +105,7 @@ OBJECTIVES: dict[str, PartRow] = {
         distance="info_nce",
     ),
     "byol": PartRow(
-        home="objectives.byol:BYOL",
+        home="ccl.objectives.byol:BYOL",
         title="BYOL",
         about="a predictor turns each view into what a slow copy makes of the other",
         source="Grill et al., NeurIPS 2020",
@@ -76,7 +113,7 @@ OBJECTIVES: dict[str, PartRow] = {
         distance="cosine",
     ),
     "simsiam": PartRow(
-        home="objectives.simsiam:SimSiam",
+        home="ccl.objectives.simsiam:SimSiam",
         title="SimSiam",
         about="a predictor turns each view into the other, which stands still",
         source="Chen and He, CVPR 2021",
@@ -84,7 +121,7 @@ OBJECTIVES: dict[str, PartRow] = {
         distance="cosine",
     ),
     "barlow_twins": PartRow(
-        home="objectives.barlow_twins:BarlowTwins",
+        home="ccl.objectives.barlow_twins:BarlowTwins",
         title="Barlow Twins",
         short="Barlow",
         about="dimensions agree over the views and are uncorrelated with each other",
@@ -94,7 +131,7 @@ OBJECTIVES: dict[str, PartRow] = {
         distance_weight="scale",
     ),
     "vicreg": PartRow(
-        home="objectives.vicreg:VICReg",
+        home="ccl.objectives.vicreg:VICReg",
         title="VICReg",
         about="views agree, dimensions vary over the batch and not together",
         source="Bardes et al., ICLR 2022",
@@ -103,7 +140,7 @@ OBJECTIVES: dict[str, PartRow] = {
         distance_weight="invariance",
     ),
     "mae": PartRow(
-        home="objectives.mae:MAE",
+        home="ccl.objectives.mae:MAE",
         title="MAE",
         about="most patches of an image are hidden, and a decoder predicts them from the others",
         source="He et al., CVPR 2022",
@@ -120,7 +157,7 @@ OBJECTIVES: dict[str, PartRow] = {
 
 RETENTION: dict[str, PartRow] = {
     "distillation": PartRow(
-        home="retention.teacher_distillation:TeacherDistillation",
+        home="ccl.retention.teacher_distillation:TeacherDistillation",
         title="distillation",
         short="distil",
         about="similarities between old images follow a momentum teacher's",
@@ -129,7 +166,7 @@ RETENTION: dict[str, PartRow] = {
         needs=frozenset({MEMORY, OLD_IMAGES}),
     ),
     "extra_sample_queue": PartRow(
-        home="retention.extra_sample_queue:ExtraSampleQueue",
+        home="ccl.retention.extra_sample_queue:ExtraSampleQueue",
         title="extra sample queue",
         short="ESQ",
         about="every query is pushed from the keys of old images",
@@ -138,7 +175,7 @@ RETENTION: dict[str, PartRow] = {
         needs=frozenset({MEMORY, NEGATIVES, OLD_IMAGES}),
     ),
     "predictive_distillation": PartRow(
-        home="retention.predictive_distillation:PredictiveDistillation",
+        home="ccl.retention.predictive_distillation:PredictiveDistillation",
         title="predictive distillation",
         short="predict",
         about="a predictor finds what a frozen copy of the previous step made of every view",
@@ -146,7 +183,7 @@ RETENTION: dict[str, PartRow] = {
         has_norms=True,
     ),
     "pnr": PartRow(
-        home="retention.past_negatives:PastNegatives",
+        home="ccl.retention.past_negatives:PastNegatives",
         title="past negatives",
         short="PNR",
         about="embeddings of a frozen copy are negatives of the contrast and of a distillation",
@@ -154,7 +191,7 @@ RETENTION: dict[str, PartRow] = {
         has_norms=True,
     ),
     "cross_task": PartRow(
-        home="retention.cross_task:CrossTask",
+        home="ccl.retention.cross_task:CrossTask",
         title="cross-task contrast",
         short="cross",
         about="new and old images are pushed apart, and old ones kept, on a second head",
@@ -163,7 +200,7 @@ RETENTION: dict[str, PartRow] = {
         needs=frozenset({MEMORY, OLD_IMAGES}),
     ),
     "further_views": PartRow(
-        home="retention.further_views:FurtherViews",
+        home="ccl.retention.further_views:FurtherViews",
         title="further views",
         short="further",
         about="further views of old images are queries too: more is learned from each of the few",
@@ -172,7 +209,7 @@ RETENTION: dict[str, PartRow] = {
         needs=frozenset({MEMORY, NEGATIVES, OLD_IMAGES}),
     ),
     "alignment": PartRow(
-        home="retention.alignment:Alignment",
+        home="ccl.retention.alignment:Alignment",
         title="alignment",
         short="align",
         about="a predictor finds what a slow average of the encoder makes of old images",
@@ -181,7 +218,7 @@ RETENTION: dict[str, PartRow] = {
         has_norms=True,
     ),
     "der": PartRow(
-        home="retention.stored_features:StoredFeatures",
+        home="ccl.retention.stored_features:StoredFeatures",
         title="stored features",
         short="DER",
         about="features of old images stay where they were when the images were kept",
@@ -193,14 +230,14 @@ RETENTION: dict[str, PartRow] = {
 
 COMPOSITIONS: dict[str, PartRow] = {
     "pooled": PartRow(
-        home="composition.pooled:Pooled",
+        home="ccl.composition.pooled:Pooled",
         title="pooled",
         about="every image of the step and of the memory once an epoch",
         source="CCL, ICME 2022",
         gives=frozenset({OLD_IMAGES}),
     ),
     "share": PartRow(
-        home="composition.share:Share",
+        home="ccl.composition.share:Share",
         title="a share of old images in every batch",
         short="share",
         about="a given share of every batch are old images",
@@ -209,7 +246,7 @@ COMPOSITIONS: dict[str, PartRow] = {
         gives=frozenset({OLD_IMAGES}),
     ),
     "lump": PartRow(
-        home="composition.lump:Lump",
+        home="ccl.composition.lump:Lump",
         title="new images mixed with old ones",
         short="mixed",
         about="each new image is mixed with an old one before it is seen",
@@ -220,14 +257,14 @@ COMPOSITIONS: dict[str, PartRow] = {
 
 WEIGHT_RULES: dict[str, PartRow] = {
     "merge": PartRow(
-        home="weight_rules.merge:Merge",
+        home="ccl.weight_rules.merge:Merge",
         title="weight merging",
         short="merge",
         about="after each step its weights meet those from before it",
         source="CoMA: Marouf et al., ECCV 2024",
     ),
     "average": PartRow(
-        home="weight_rules.average:Average",
+        home="ccl.weight_rules.average:Average",
         title="weight averaging",
         short="average",
         about="a moving average of the weights over updates is what is used",
@@ -238,48 +275,48 @@ WEIGHT_RULES: dict[str, PartRow] = {
 # Functions that give positions in the order of choice, so that the first of them are what fits into a smaller memory.
 SELECTIONS: dict[str, PartRow] = {
     "random": PartRow(
-        home="memory.selection:random_order",
+        home="ccl.memory.selection:random_order",
         title="random draw",
         about="each image of a step is equally likely to be kept",
         source="common practice",
     ),
     "view_variance": PartRow(
-        home="memory.budget:lowest_in_turns",
+        home="ccl.memory.budget:lowest_in_turns",
         title="lowest view variance",
         about="of each cluster the images whose views vary least",
         source="CCL, ICME 2022",
         needs=frozenset({EMBEDDINGS, CLUSTERS, VIEWS}),
     ),
     "minred": PartRow(
-        home="memory.diverse_selections:minred",
+        home="ccl.memory.diverse_selections:minred",
         title="minimum redundancy",
         about="what has the most similar neighbour is dropped, again and again",
         source="MinRed: Purushwalkam et al., ECCV 2022",
         needs=frozenset({EMBEDDINGS}),
     ),
     "k_center": PartRow(
-        home="memory.diverse_selections:k_center",
+        home="ccl.memory.diverse_selections:k_center",
         title="farthest first",
         about="each time the image farthest from all that are kept",
         source="Gonzalez 1985; Sener and Savarese, ICLR 2018",
         needs=frozenset({EMBEDDINGS}),
     ),
     "herding": PartRow(
-        home="memory.diverse_selections:herding",
+        home="ccl.memory.diverse_selections:herding",
         title="herding",
         about="of each cluster the images whose mean follows its mean",
         source="iCaRL: Rebuffi et al., CVPR 2017",
         needs=frozenset({EMBEDDINGS, CLUSTERS}),
     ),
     "reservoir": PartRow(
-        home="memory.selection:reservoir",
+        home="ccl.memory.selection:reservoir",
         title="reservoir",
         about="under a budget, each image of the stream so far is equally likely to be held",
         source="Vitter 1985",
         gives=frozenset({ONE_POOL}),
     ),
     "principal_components": PartRow(
-        home="memory.diverse_selections:principal_components",
+        home="ccl.memory.diverse_selections:principal_components",
         title="principal components",
         about="the images nearest to the principal directions in turn",
         source="EDSR: Liu et al., ICDE 2024",

@@ -10,7 +10,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from ccl.errors import RefusedError, UserError, did_you_mean
-from ccl.settings import WHOLE, Settings, merged, own_defaults
+from ccl.section import merged
+from ccl.settings import WHOLE, Settings, own_defaults
 
 # Settings that went out, by the value under which nothing changes: written folders have them.
 _GONE: Mapping[str, Any] = {

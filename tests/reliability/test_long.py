@@ -26,10 +26,10 @@ def resident_bytes() -> int:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_l1_two_thousand_iterations_leak_nothing() -> None:
     encoder = make_encoder("convnet", width=8, dim=32)
-    objective = MoCoV2(encoder, queue_size=256, key_momentum=0.99, temperature=0.1)
+    objective = MoCoV2(encoder, MoCoV2.Options(queue_size=256, key_momentum=0.99), temperature=0.1)
     past = {
-        "distillation": TeacherDistillation(encoder, temperature=0.1, momentum=0.996),
-        "extra_sample_queue": ExtraSampleQueue(32, 32, temperature=0.1),
+        "distillation": TeacherDistillation(encoder, TeacherDistillation.Options(momentum=0.996), temperature=0.1),
+        "extra_sample_queue": ExtraSampleQueue(32, ExtraSampleQueue.Options(size=32), temperature=0.1),
     }
     learner = Learner(encoder, objective, past, {"contrast": 0.9, "distillation": 0.1, "extra_sample_queue": 0.1})
     images = torch.randint(256, (1280, 3, 32, 32), dtype=torch.uint8)

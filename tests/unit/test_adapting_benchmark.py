@@ -9,7 +9,7 @@ from benchmarks.result_rows import add_row, read_rows
 
 from ccl.continual_encoder.default_settings import choose_start
 from ccl.report.tables import text
-from ccl.settings import merged
+from ccl.section import merged
 
 NEW = {"greek linear": 80.0, "greek kNN": 70.0, "cifar linear": 60.0, "cifar kNN": 50.0}
 

@@ -12,13 +12,10 @@ PACKAGE = ROOT / "src" / "ccl"
 
 # Upstream first. A module may import from its own layer and from those before it.
 LAYERS = [
-    ["errors", "byte_sizes", "atomic_files", "part_row"],
-    ["seeding", "catalogue", "ranks"],
+    ["errors", "atomic_files"],
+    ["section", "seeding", "catalogue", "ranks"],
     ["strategies"],
     ["compatibility"],
-    ["settings"],
-    ["loading"],
-    ["run_files"],
     ["data"],
     ["views"],
     ["encoders"],
@@ -31,6 +28,9 @@ LAYERS = [
     ["weight_rules"],
     ["training"],
     ["evaluation"],
+    ["settings"],
+    ["loading"],
+    ["run_files"],
     ["runs"],
     ["report"],
     ["continual_encoder"],

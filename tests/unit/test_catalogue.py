@@ -27,7 +27,7 @@ from ccl.strategies import STRATEGIES, strategy_title
 
 
 def test_it_does_not_need_torch() -> None:
-    code = "import sys, ccl.catalogue, ccl.strategies, ccl.settings; sys.exit('torch' in sys.modules)"
+    code = "import sys, ccl.catalogue, ccl.strategies, ccl.section; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

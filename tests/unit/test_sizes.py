@@ -2,7 +2,7 @@
 
 import pytest
 
-from ccl.byte_sizes import num_bytes
+from ccl.section import num_bytes
 
 
 @pytest.mark.parametrize(

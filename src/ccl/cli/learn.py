@@ -59,7 +59,7 @@ def learn(
     from ccl.continual_encoder.default_settings import refuse_mistakes
     from ccl.errors import UserError
     from ccl.loading import parsed
-    from ccl.settings import merged
+    from ccl.section import merged
 
     asked: dict[str, Any] = parsed(assignments)
     if memory is not None:
@@ -126,8 +126,8 @@ def _show(outcome: "Outcome", display: "PlainDisplay | RichDisplay") -> None:
 
 def _budget(memory: str) -> int | str:
     """What --memory says: a number of images, or a size that the settings understand."""
-    from ccl.byte_sizes import num_bytes
     from ccl.errors import UserError
+    from ccl.section import num_bytes
 
     if memory.isdecimal() and int(memory) > 0:
         return int(memory)

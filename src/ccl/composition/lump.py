@@ -10,6 +10,7 @@ from torch import Tensor
 from ccl.composition.composition import Composition, EpochBatch
 from ccl.composition.share import cycled
 from ccl.data import epoch_batches
+from ccl.section import Positive, Section
 from ccl.seeding import hashed
 from ccl.views import ViewBatch
 
@@ -26,10 +27,12 @@ class Lump(Composition):
     # earlier steps, and every view is fresh. Their learning rate never falls: `optimizer.schedule: constant`.
     is_mixed = True
 
-    def __init__(
-        self, *, alpha: float = 0.4, count: Literal["same_updates", "every_new_image"] = "same_updates", seed: int = 0
-    ) -> None:
-        self.alpha, self.count, self.seed = alpha, count, seed
+    class Options(Section):
+        alpha: Positive = 0.4  # the mixing weight of a batch is drawn from Beta(alpha, alpha)
+        count: Literal["same_updates", "every_new_image"] = "same_updates"  # as share.count
+
+    def __init__(self, options: Options = Options(), *, seed: int = 0) -> None:
+        self.alpha, self.count, self.seed = options.alpha, options.count, seed
 
     def batches(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[EpochBatch]:
         shown = ids if self.count == "same_updates" else ids[:num_new]

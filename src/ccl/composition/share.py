@@ -1,13 +1,14 @@
 """A given share of old images in every batch: what most of the field means by replay."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from ccl.composition.composition import Composition, EpochBatch
 from ccl.data import epoch_batches
-from ccl.errors import UserError
+from ccl.section import Positive, Section
 from ccl.seeding import permutation
 
 
@@ -20,16 +21,15 @@ class Share(Composition):
     have, so that strategies can be compared at equal cost; "every_new_image" shows each new image exactly once.
     """
 
-    def __init__(
-        self,
-        *,
-        old: float,
-        count: Literal["same_updates", "every_new_image"] = "same_updates",
-        most_repeats: float | None = None,
-    ) -> None:
-        if not 0.0 <= old < 1.0:
-            raise UserError(f"the share of old images must lie in [0, 1), got {old}")
-        self.old, self.count, self.most_repeats = old, count, most_repeats
+    class Options(Section):
+        old: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5  # of each batch from the second step on
+        # as many updates an epoch as pooled images have, or as many as show every new image once
+        count: Literal["same_updates", "every_new_image"] = "same_updates"
+        # an old image is shown at most so often an epoch, on average; None: no limit
+        most_repeats: Positive | None = None
+
+    def __init__(self, options: Options = Options()) -> None:
+        self.old, self.count, self.most_repeats = options.old, options.count, options.most_repeats
 
     def batches(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[EpochBatch]:
         num_old = len(ids) - num_new

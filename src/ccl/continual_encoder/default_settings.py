@@ -13,7 +13,8 @@ from ccl.compatibility import refusal
 from ccl.continual_encoder.drop_effort import DropSize, choose_effort
 from ccl.errors import UserError
 from ccl.loading import validated
-from ccl.settings import Settings, differences, merged, own_defaults
+from ccl.section import merged
+from ccl.settings import Settings, differences, own_defaults
 from ccl.strategies import STRATEGIES
 
 FEWEST_IMAGES = 16  # of a drop: fewer have no contrast to learn from

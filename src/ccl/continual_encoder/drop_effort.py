@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ccl.errors import counted
-from ccl.settings import Settings, merged
+from ccl.section import merged
+from ccl.settings import Settings
 
 MEMORY_SHARE = 0.05  # of all images seen that are remembered
 FEWEST_KEPT, MOST_KEPT = 100, 2_000  # images, whatever the share says

@@ -11,7 +11,8 @@ from ccl.data import Gathered
 from ccl.loading import validated, without_gone
 from ccl.runs.run_checkpoint import by_part
 from ccl.runs.start import resolved
-from ccl.settings import Settings, merged, own_defaults
+from ccl.section import merged
+from ccl.settings import Settings, own_defaults
 from ccl.training.checkpoint import Checkpoint
 
 ASKED = "asked"  # what a version says of all settings that were asked for until then

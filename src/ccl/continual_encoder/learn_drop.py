@@ -32,7 +32,8 @@ from ccl.runs.forecast import refuse_too_large
 from ccl.runs.protocol import code_hash
 from ccl.runs.run_checkpoint import by_part, joined_parts
 from ccl.runs.session import Session
-from ccl.settings import Settings, merged
+from ccl.section import merged
+from ccl.settings import Settings
 from ccl.training import Learner, Observer, Progress, learn_step
 from ccl.training.checkpoint import Checkpoint
 from ccl.training.stop_signals import StopRequest

@@ -25,8 +25,9 @@ from ccl.runs.build import build_device, build_encoder, build_learner, build_rec
 from ccl.runs.folder_lock import locked
 from ccl.runs.run_checkpoint import joined_parts
 from ccl.runs.start import Start, build_start, network_of, resolved
+from ccl.section import merged
 from ccl.seeding import permutation
-from ccl.settings import PRETRAINED, Settings, merged
+from ccl.settings import PRETRAINED, Settings
 from ccl.training import Observer
 
 BEFORE = -1  # the step of images that stand for what was known before the first

@@ -7,6 +7,7 @@ from ccl.encoders import Embedded, Encoder, MomentumEncoder, make_head
 from ccl.encoders.momentum_encoder import rising_momentum
 from ccl.losses import cosine_distance
 from ccl.part import BatchContext, Contrast, Objective
+from ccl.section import Count, Fraction, Section
 from ccl.views import ViewBatch
 
 
@@ -16,13 +17,16 @@ class BYOL(Objective):
     Target and predictor carry over from step to step.
     """
 
-    def __init__(
-        self, encoder: Encoder, *, predictor_width: int, momentum: float = 0.99, final_momentum: float = 1.0
-    ) -> None:
+    class Options(Section):
+        predictor_width: Count = 1024  # of the hidden layer; BYOL: 4096
+        momentum: Fraction = 0.99  # of the target in a step's first update
+        final_momentum: Fraction = 1.0  # and in its last, by a cosine; lightly's recipe for small machines: 0.99
+
+    def __init__(self, encoder: Encoder, options: Options = Options()) -> None:
         super().__init__()
-        self.final_momentum = final_momentum
-        self.target = MomentumEncoder(encoder, momentum, batch_statistics=True)
-        self.predictor = make_head("mlp_bn", encoder.dim, encoder.dim, predictor_width)
+        self.options = options
+        self.target = MomentumEncoder(encoder, options.momentum, batch_statistics=True)
+        self.predictor = make_head("mlp_bn", encoder.dim, encoder.dim, options.predictor_width)
 
     def contrast(
         self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
@@ -37,4 +41,4 @@ class BYOL(Objective):
         return Contrast(loss, student[0].unit, pairs, student[1].unit.detach())
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
-        self.target.follow(encoder, rising_momentum(self.target.momentum, self.final_momentum, context.done))
+        self.target.follow(encoder, rising_momentum(self.target.momentum, self.options.final_momentum, context.done))

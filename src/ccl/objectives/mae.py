@@ -1,8 +1,9 @@
 """MAE: most patches of an image are hidden, and a decoder predicts them from what the encoder makes of the others."""
 
-from typing import cast
+from typing import Annotated, Self, cast
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ccl.encoders import Embedded, Encoder
@@ -10,6 +11,7 @@ from ccl.encoders.encoder import PatchBackbone
 from ccl.encoders.vit import Block, chosen, cut, grid, initialise, positions
 from ccl.losses import masked_patches
 from ccl.part import Contrast, Objective
+from ccl.section import Count, Section
 from ccl.seeding import uniform
 from ccl.views import ViewBatch
 
@@ -24,22 +26,29 @@ class MAE(Objective):
     num_views = 1
     num_student_views = 0  # whole views are for others
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        masked: float = 0.75,
-        decoder_width: int = 128,
-        decoder_depth: int = 2,
-        decoder_heads: int = 4,
-        seed: int = 0,
-    ) -> None:
+    class Options(Section):
+        masked: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.75  # the share of an image's patches that is not shown
+        decoder_width: Count = 128  # channels of its tokens; MAE: 512
+        decoder_depth: Count = 2  # blocks; MAE: 8
+        decoder_heads: Count = 4  # of its attention; MAE: 16
+
+        @model_validator(mode="after")
+        def _equal_heads(self) -> Self:
+            if self.decoder_width % self.decoder_heads:
+                nearest = max(round(self.decoder_width / self.decoder_heads), 1) * self.decoder_heads
+                raise ValueError(
+                    f"mae.decoder_width {self.decoder_width} can't be split in {self.decoder_heads} mae.decoder_heads; "
+                    f"nearest valid value: {nearest}"
+                )
+            return self
+
+    def __init__(self, encoder: Encoder, options: Options = Options(), *, seed: int = 0) -> None:
         super().__init__()
         self.patch_size = cast(PatchBackbone, encoder.backbone).patch_size
-        self.masked = masked
+        self.masked = options.masked
         self.seed = seed
-        num_values = 3 * self.patch_size**2
-        self.decoder = Decoder(encoder.num_features, decoder_width, decoder_depth, decoder_heads, num_values)
+        sizes = options.decoder_width, options.decoder_depth, options.decoder_heads
+        self.decoder = Decoder(encoder.num_features, *sizes, num_values=3 * self.patch_size**2)
 
     def contrast(
         self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]

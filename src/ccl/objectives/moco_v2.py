@@ -9,6 +9,7 @@ from ccl.encoders.momentum_encoder import rising_momentum
 from ccl.losses import info_nce
 from ccl.memory import FeatureQueue
 from ccl.part import BatchContext, Contrast, Objective
+from ccl.section import Count, Fraction, Section
 from ccl.seeding import permutation
 from ccl.views import ViewBatch
 
@@ -23,44 +24,40 @@ class MoCoV2(Objective):
     `final_key_momentum`, where there is one.
     """
 
+    class Options(Section):
+        queue_size: Count = 4096  # keys that are negatives
+        key_momentum: Fraction = 0.99  # of the key encoder, per update
+        # at the end of each step, by a cosine; None: the same; MoCoV2+: 0.999
+        final_key_momentum: Fraction | None = None
+        mask_same_image: bool = False  # leave an image's own earlier keys out of its negatives
+        symmetric: bool = False  # MoCoV2+: both views are queries, each against a queue of the other's keys
+
     num_student_views = 1
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        queue_size: int,
-        key_momentum: float,
-        final_key_momentum: float | None = None,
-        temperature: float,
-        seed: int = 0,
-        mask_same_image: bool = False,
-        symmetric: bool = False,
-    ) -> None:
+    def __init__(self, encoder: Encoder, options: Options = Options(), *, temperature: float, seed: int = 0) -> None:
         super().__init__()
+        self.options = options
         self.temperature = temperature
         self.seed = seed
-        self.mask_same_image = mask_same_image
-        self.final_key_momentum = key_momentum if final_key_momentum is None else final_key_momentum
-        self.key_encoder = MomentumEncoder(encoder, key_momentum, batch_statistics=True)
-        self.queue = FeatureQueue(queue_size, encoder.dim, seed)  # keys of the second view
-        self.symmetric = symmetric
+        self.key_encoder = MomentumEncoder(encoder, options.key_momentum, batch_statistics=True)
+        self.queue = FeatureQueue(options.queue_size, encoder.dim, seed)  # keys of the second view
         self.is_split = any(isinstance(module, SplitBatchNorm) for module in encoder.modules())
-        if symmetric:
+        if options.symmetric:
             self.num_student_views = 2
             # Two queues, as MoCoV2+ has: each then reaches as far back as the one of MoCo v2 does.
-            self.first_view_queue = FeatureQueue(queue_size, encoder.dim, seed + 3)  # a random start of its own
+            self.first_view_queue = FeatureQueue(options.queue_size, encoder.dim, seed + 3)  # another random start
 
     def contrast(
         self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]
     ) -> Contrast:
-        embedded = self._embed_keys(batch, (1, 0) if self.symmetric else (1,), moment)  # (N of all ranks, D) each
+        views = (1, 0) if self.options.symmetric else (1,)
+        embedded = self._embed_keys(batch, views, moment)  # (N of all ranks, D) each
         # Each view with its key, which is of the other view: (N, D), (N, D).
         pairs = tuple((view.unit, ranks.share(keys)) for view, keys in zip(student, embedded, strict=True))
-        queues = [self.queue, *([self.first_view_queue] if self.symmetric else [])]
+        queues = [self.queue, *([self.first_view_queue] if self.options.symmetric else [])]
         negatives = tuple(queue.vectors for queue in queues)  # (K, D) each
         # Where a queue holds a key of the query's own image, (N, K) each, if that is to be left out.
-        ignore = tuple(queue.same_image(batch.ids) for queue in queues) if self.mask_same_image else ()
+        ignore = tuple(queue.same_image(batch.ids) for queue in queues) if self.options.mask_same_image else ()
         losses = [
             info_nce(*pair, negatives[view], self.temperature, ignore[view] if ignore else None)
             for view, pair in enumerate(pairs)
@@ -84,10 +81,10 @@ class MoCoV2(Objective):
         return [part[back] for part in keys]
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
-        momentum = rising_momentum(self.key_encoder.momentum, self.final_key_momentum, context.done)
-        self.key_encoder.follow(encoder, momentum)
+        first, last = self.options.key_momentum, self.options.final_key_momentum
+        self.key_encoder.follow(encoder, rising_momentum(first, first if last is None else last, context.done))
         ids = context.batch.all_ids
         self.queue.push(context.all_keys, ids)
-        if self.symmetric:
+        if self.options.symmetric:
             _, (_, other_keys) = context.contrast.pairs
             self.first_view_queue.push(ranks.gather(other_keys), ids)

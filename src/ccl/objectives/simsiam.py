@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from ccl.encoders import Embedded, Encoder, make_head
 from ccl.losses import cosine_distance
 from ccl.part import Contrast, Objective
+from ccl.section import Count, Section
 from ccl.views import ViewBatch
 
 
@@ -14,9 +15,12 @@ class SimSiam(Objective):
 
     constant_rate = ("predictor",)  # SimSiam: §4.2, "fixed lr" of the prediction head
 
-    def __init__(self, dim: int, *, predictor_width: int | None = None) -> None:
+    class Options(Section):
+        predictor_width: Count | None = None  # of the hidden layer; None: a quarter of encoder.dim, as in SimSiam
+
+    def __init__(self, dim: int, options: Options = Options()) -> None:
         super().__init__()
-        self.predictor = make_head("mlp_bn", dim, dim, predictor_width or max(dim // 4, 1))
+        self.predictor = make_head("mlp_bn", dim, dim, options.predictor_width or max(dim // 4, 1))
 
     def contrast(
         self, encoder: Encoder, student: tuple[Embedded, ...], batch: ViewBatch, moment: tuple[int, int]

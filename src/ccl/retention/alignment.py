@@ -10,6 +10,7 @@ from ccl.losses import cosine_distance
 from ccl.part import BatchContext, Retention
 from ccl.retention.chosen_images import Chosen, choose, choose_stored
 from ccl.retention.predictor import Predictor
+from ccl.section import Count, Fraction, Section
 
 
 class Alignment(Retention):
@@ -19,24 +20,22 @@ class Alignment(Retention):
     the memory kept beside the image ("stored": CLA-R). It is asked of old images only, or of "all" (CLA-b).
     """
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        momentum: float = 0.999,
-        hidden: int = 512,
-        images: Literal["old", "all"] = "old",
-        target: Literal["average", "stored"] = "average",
-    ) -> None:
+    class Options(Section):
+        momentum: Fraction = 0.999  # of the average, per update
+        hidden: Count = 512  # units of the aligner
+        images: Literal["old", "all"] = "old"  # all: CLA-b
+        target: Literal["average", "stored"] = "average"  # CLA-E, CLA-R
+
+    def __init__(self, encoder: Encoder, options: Options = Options()) -> None:
         super().__init__()
-        self.images = images
+        self.images = options.images
         # Differs: the authors store the mean over views and refresh it whenever its image is replayed; here it is the
         # plain image's and stays as it was when the image was kept.
-        self.average = None if target == "stored" else MomentumEncoder(encoder, momentum)
-        self.stores = frozenset({"embeddings"}) if target == "stored" else frozenset()
+        self.average = None if options.target == "stored" else MomentumEncoder(encoder, options.momentum)
+        self.stores = frozenset({"embeddings"}) if options.target == "stored" else frozenset()
         # Differs: the authors' aligner sees raw projections of replayed images only, and its first layer has no bias,
         # which batch norm takes away again. Here it reads unit rows of the whole batch.
-        self.aligner = Predictor(encoder.dim, hidden)
+        self.aligner = Predictor(encoder.dim, options.hidden)
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         if step == 0 and self.average is not None:

@@ -12,6 +12,7 @@ from ccl import ranks
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import cross_task_contrast, nt_xent, osiris_distillation
 from ccl.part import BatchContext, Retention
+from ccl.section import Section
 
 
 class CrossTask(Retention):
@@ -26,13 +27,14 @@ class CrossTask(Retention):
     # batch norm; a head that has some normalises each view by its own statistics here.
     num_student_views = 2
 
-    def __init__(
-        self, encoder: Encoder, *, temperature: float, past: Literal["replay", "distillation"] = "replay"
-    ) -> None:
+    class Options(Section):
+        past: Literal["replay", "distillation"] = "replay"  # Osiris-R, Osiris-D
+
+    def __init__(self, encoder: Encoder, options: Options = Options(), *, temperature: float) -> None:
         super().__init__()
         self.temperature = temperature
         self.head = copy.deepcopy(encoder.head)
-        self.frozen = MomentumEncoder(encoder, momentum=1.0) if past == "distillation" else None
+        self.frozen = MomentumEncoder(encoder, momentum=1.0) if options.past == "distillation" else None
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         if step == 1:

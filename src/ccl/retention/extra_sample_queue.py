@@ -7,6 +7,7 @@ from ccl.encoders import Encoder
 from ccl.losses import info_nce
 from ccl.memory import FeatureQueue
 from ccl.part import BatchContext, Retention
+from ccl.section import Count, Section
 
 
 class ExtraSampleQueue(Retention):
@@ -15,13 +16,15 @@ class ExtraSampleQueue(Retention):
     Paper: §Extra Sample Queue.
     """
 
-    def __init__(
-        self, size: int, dim: int, *, temperature: float, mask_same_image: bool = False, seed: int = 0
-    ) -> None:
+    class Options(Section):
+        size: Count = 128  # authors' code: 256
+        mask_same_image: bool = False  # leave an image's own keys out of its negatives
+
+    def __init__(self, dim: int, options: Options = Options(), *, temperature: float, seed: int = 0) -> None:
         super().__init__()
         self.temperature = temperature
-        self.mask_same_image = mask_same_image
-        self.queue = FeatureQueue(size, dim, seed + 1)  # not the same random start as the objective's queue
+        self.mask_same_image = options.mask_same_image
+        self.queue = FeatureQueue(options.size, dim, seed + 1)  # not the same random start as the objective's queue
 
     def loss(self, context: BatchContext) -> Tensor | None:
         negatives = self.queue.vectors  # (K, D)

@@ -1,10 +1,14 @@
 """More is learned from each old image: the student sees further views of it, which are queries too."""
 
+from typing import Annotated
+
+from pydantic import Field
 from torch import Tensor
 
 from ccl import ranks
 from ccl.losses import info_nce
 from ccl.part import BatchContext, Retention
+from ccl.section import Count, Section
 
 
 class FurtherViews(Retention):
@@ -15,11 +19,15 @@ class FurtherViews(Retention):
     batch norm sees one batch.
     """
 
-    def __init__(self, *, temperature: float, count: int = 1, share: float = 1.0) -> None:
+    class Options(Section):
+        count: Count = 1  # of an old image, beside those that the objective sees
+        share: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # of each batch's old images
+
+    def __init__(self, options: Options = Options(), *, temperature: float) -> None:
         super().__init__()
         self.temperature = temperature
-        self.num_further_views = count
-        self.share_with_further = share
+        self.num_further_views = options.count
+        self.share_with_further = options.share
 
     def loss(self, context: BatchContext) -> Tensor | None:
         if not context.num_further_of_all:

@@ -13,6 +13,7 @@ from ccl.memory import FeatureQueue
 from ccl.part import BatchContext, Retention
 from ccl.retention.past_distance import PUBLISHED, compares_directions, own_distance, own_weight, past_distance
 from ccl.retention.predictor import Predictor
+from ccl.section import Count, Section
 
 
 class PastNegatives(Retention):
@@ -23,16 +24,19 @@ class PastNegatives(Retention):
     negatives: CaSSLe's distillation, less a share of the distance to the past of the other view.
     """
 
+    class Options(Section):
+        queue_size: Count = 4096  # of the frozen copy's keys, where the objective has a queue or bank; authors': 65536
+        hidden: Count = 512  # authors' code: 2048
+
     def __init__(
         self,
         encoder: Encoder,
+        options: Options = Options(),
         *,
         temperature: float,
         objective_distance: str = "",
         objective_weight: float | None = None,
         seed: int = 0,
-        queue_size: int = 4096,
-        hidden: int = 512,
     ) -> None:
         super().__init__()
         self.temperature = temperature
@@ -42,10 +46,10 @@ class PastNegatives(Retention):
         self.teacher = MomentumEncoder(encoder, momentum=1.0)
         # Differs: the authors give SimCLR's and BYOL's predictor raw projections; here it reads unit rows, as MoCo's
         # does. MoCo's student embeds one view, unless `moco_v2.symmetric`.
-        self.predictor = Predictor(encoder.dim, hidden)
+        self.predictor = Predictor(encoder.dim, options.hidden)
         self.has_negatives = self.distance == "info_nce"
         # Not the random start of the objective's queue, nor of the extra sample queue.
-        self.queue = FeatureQueue(queue_size, encoder.dim, seed + 2) if self.has_negatives else None
+        self.queue = FeatureQueue(options.queue_size, encoder.dim, seed + 2) if self.has_negatives else None
         self.num_student_views = 1 if self.has_negatives else 2
         self._latest: list[Tensor] = []  # the copy's embeddings of this batch, between its loss and its update
 

@@ -9,6 +9,7 @@ from ccl.part import BatchContext, Retention
 from ccl.retention.chosen_images import Images, choose
 from ccl.retention.past_distance import Distance, compares_directions, own_distance, own_weight, past_distance
 from ccl.retention.predictor import Predictor
+from ccl.section import Count, Section
 
 
 class PredictiveDistillation(Retention):
@@ -24,45 +25,47 @@ class PredictiveDistillation(Retention):
     each step as the identity asks for nothing but what the encoder has, from the first update on.
     """
 
+    class Options(Section):
+        space: Literal["projection", "features"] = "projection"  # features: PFR
+        distance: Distance | None = None  # None: the objective's; of features: cosine
+        images: Images = "all"  # which images are distilled
+        hidden: Count = 512  # authors' code: 2048; PFR's: 256
+        # Over steps: it stays as it is, begins anew with random weights, or begins anew as the identity, by a shortcut
+        predictor: Literal["keep", "restart", "identity"] = "keep"
+        relative: bool = False  # times the images of earlier steps for each new one
+
     def __init__(
         self,
         encoder: Encoder,
+        options: Options = Options(),
         *,
         temperature: float,
         objective_distance: str = "",
         objective_weight: float | None = None,
         seed: int = 0,
-        space: Literal["projection", "features"] = "projection",
-        distance: Distance | None = None,
-        images: Images = "all",
-        hidden: int = 512,
-        predictor: Literal["keep", "restart", "identity"] = "keep",
-        relative: bool = False,
     ) -> None:
         super().__init__()
+        self.options = options
         self.temperature = temperature
         self.seed = seed
-        self.space = space
-        self.distance = own_distance(distance, objective_distance if space == "projection" else "cosine")
+        is_projection = options.space == "projection"
+        self.distance = own_distance(options.distance, objective_distance if is_projection else "cosine")
         self.weight = own_weight(self.distance, objective_distance, objective_weight)
-        self.images = images
-        self.relative = relative
-        self.restarts = predictor != "keep"
         # Differs: the authors' frozen copy is left in training mode and normalises with the new step's batches; and the
         # temperature of their InfoNCE is 0.2, here the run's.
         self.teacher = MomentumEncoder(encoder, momentum=1.0)
         # Differs: the authors distil both views; here those that the objective has the student embed, which of MoCo v2
         # is the first alone, unless `moco_v2.symmetric`. They also divide the predictor's rate by a weight below 1.
-        dim = encoder.dim if space == "projection" else encoder.num_features
-        self.predictor = Predictor(dim, hidden, shortcut=predictor == "identity")
+        dim = encoder.dim if is_projection else encoder.num_features
+        self.predictor = Predictor(dim, options.hidden, shortcut=options.predictor == "identity")
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         self.teacher.reset(encoder)
-        if self.restarts and step > 0:
+        if self.options.predictor != "keep" and step > 0:
             self.predictor.restart(self.seed, "predictive distillation", step)
 
     def loss(self, context: BatchContext) -> Tensor | None:
-        chosen = choose(context, self.images)
+        chosen = choose(context, self.options.images)
         if chosen is None:
             return None
         predicted = [self.predictor(self._space(view))[chosen.rows] for view in context.student]  # (M, D) each
@@ -71,11 +74,11 @@ class PredictiveDistillation(Retention):
         predicted, past = everyone[: len(past)], everyone[len(past) :]  # (M of all ranks, D) each
         loss = past_distance(self.distance, predicted, past, self.temperature, self.weight)
         # Nobody knows how many images weights to start from have seen: they count as many as are new.
-        return loss * (context.past_per_new or 1.0) if self.relative else loss
+        return loss * (context.past_per_new or 1.0) if self.options.relative else loss
 
     def _space(self, view: Embedded) -> Tensor:
         """The rows that are predicted and predicted from."""
-        if self.space == "features":
+        if self.options.space == "features":
             return view.features
         # Differs: the authors give MoCo's predictor unit rows, and that of SimCLR and BYOL raw projections.
         return view.unit if compares_directions(self.distance) else view.projection

@@ -7,31 +7,26 @@ from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import similarity_distillation
 from ccl.part import BatchContext, Retention
 from ccl.retention.chosen_images import choose
+from ccl.section import Fraction, Positive, Section
 
 
 class TeacherDistillation(Retention):
-    """The teacher is the student as it was when the step began, and follows it once an epoch. Paper: eqs. 3 and 4.
-
-    Temperatures default to the objective's for the student and the student's for the teacher.
-    """
+    """The teacher is the student as it was when the step began, and follows it once an epoch. Paper: eqs. 3 and 4."""
 
     # Differs: the authors' code has augmented views in the rows of the similarity matrix, and embeds the whole batch's
     # plain images in a forward of their own.
     embeds_plain = True
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        *,
-        temperature: float,
-        momentum: float,
-        student_temperature: float | None = None,
-        teacher_temperature: float | None = None,
-    ) -> None:
+    class Options(Section):
+        momentum: Fraction = 0.996  # of the teacher, per epoch
+        student_temperature: Positive | None = None  # None: the objective's; authors' code: 0.07
+        teacher_temperature: Positive | None = None  # None: the student's; authors' code: 0.04
+
+    def __init__(self, encoder: Encoder, options: Options = Options(), *, temperature: float) -> None:
         super().__init__()
-        self.student_temperature = student_temperature or temperature
-        self.teacher_temperature = teacher_temperature or self.student_temperature
-        self.teacher = MomentumEncoder(encoder, momentum)
+        self.student_temperature = options.student_temperature or temperature
+        self.teacher_temperature = options.teacher_temperature or self.student_temperature
+        self.teacher = MomentumEncoder(encoder, options.momentum)
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
         self.teacher.reset(encoder)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ccl import ranks
-from ccl.byte_sizes import num_bytes
 from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES, PartRow, foreign_kind
 from ccl.composition import Composition
 from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
@@ -21,6 +20,7 @@ from ccl.evaluation import ProbePart
 from ccl.memory import Budget
 from ccl.runs.rank_groups import fitting, groups_of_this_rank, is_synchronised, refuse_ranks
 from ccl.runs.stream_builder import cut_datasets, probe_parts
+from ccl.section import num_bytes
 from ccl.seeding import seeded
 from ccl.settings import Settings
 from ccl.training import Learner, Plan, Selection
@@ -183,8 +183,7 @@ def build_composition(settings: Settings) -> Composition:
 
 
 def _build(name: str, row: PartRow, settings: Settings, encoder: Encoder | None = None) -> Any:
-    """A part of the catalogue: it gets its section's settings and, by parameter names, what it asks for of the rest."""
-    section = getattr(settings, name, None)
+    """A part of the catalogue: it gets by parameter names what it asks for of its options and of the rest."""
     objective = OBJECTIVES[settings.objective]
     offered: dict[str, Any] = {
         "temperature": settings.temperature,
@@ -196,7 +195,7 @@ def _build(name: str, row: PartRow, settings: Settings, encoder: Encoder | None 
         offered["objective_weight"] = getattr(getattr(settings, settings.objective), objective.distance_weight)
     offered |= {} if encoder is None else {"encoder": encoder, "dim": encoder.dim}
     with seeded(settings.seed, "part", name):  # where it owns weights
-        part = row.make(offered, **({} if section is None else section.model_dump()))
+        part = row.make(offered | {"options": getattr(settings, name, None)})
     if not isinstance(part, torch.nn.Module):
         return part
     return split_batch_norm(part, groups_of_this_rank(settings), is_synchronised(settings))

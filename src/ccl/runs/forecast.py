@@ -28,7 +28,8 @@ from ccl.runs.build import (
     build_viewer,
 )
 from ccl.runs.stream_builder import cut
-from ccl.settings import Settings, merged
+from ccl.section import merged
+from ccl.settings import Settings
 from ccl.strategies import RANDOM
 from ccl.training import Observer, Progress, Selection, learn_step, remember
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.part import BatchContext, WeightRule
+from ccl.section import Fraction, Section
 
 
 class Average(WeightRule):
@@ -22,10 +23,13 @@ class Average(WeightRule):
 
     num_updates: Tensor  # ()
 
-    def __init__(self, encoder: Encoder, *, momentum: float) -> None:
+    class Options(Section):
+        momentum: Fraction = 0.999  # the mean of all updates so far, until these are as many as it remembers
+
+    def __init__(self, encoder: Encoder, options: Options = Options()) -> None:
         super().__init__()
-        self.momentum = momentum
-        self.average = MomentumEncoder(encoder, momentum)
+        self.momentum = options.momentum
+        self.average = MomentumEncoder(encoder, options.momentum)
         self.register_buffer("num_updates", torch.tensor(0))
 
     @property

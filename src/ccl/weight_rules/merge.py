@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.part import WeightRule
+from ccl.section import Fraction, Section
 
 
 class Merge(WeightRule):
@@ -18,11 +19,12 @@ class Merge(WeightRule):
 
     has_past: Tensor  # (): whether `before` is of an earlier step
 
-    def __init__(self, encoder: Encoder, *, share: float, has_start: bool = False) -> None:
+    class Options(Section):
+        share: Fraction = 0.5  # of the new weights; 1: as without the rule
+
+    def __init__(self, encoder: Encoder, options: Options = Options(), *, has_start: bool = False) -> None:
         super().__init__()
-        if not 0.0 <= share <= 1.0:
-            raise ValueError(f"share must lie in [0, 1], got {share}")
-        self.share = share
+        self.share = options.share
         self.has_start = has_start
         self.before = MomentumEncoder(encoder, momentum=1.0)
         self.register_buffer("has_past", torch.tensor(False))

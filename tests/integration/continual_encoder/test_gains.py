@@ -17,7 +17,7 @@ from ccl.continual_encoder.promotion import verdict_of
 from ccl.continual_encoder.tables import step_warnings
 from ccl.data import load_dataset
 from ccl.evaluation import Drift, ProbeScore, Reading, recognition
-from ccl.settings import merged
+from ccl.section import merged
 from ccl.views import RECIPES, Viewer
 
 Command = Callable[..., tuple[int, str, str]]

@@ -21,7 +21,7 @@ from ccl.continual_encoder.exporting import load_backbone
 from ccl.continual_encoder.pretrained_start import source_of
 from ccl.errors import UserError
 from ccl.runs.run_checkpoint import RunState
-from ccl.settings import merged
+from ccl.section import merged
 
 Command = Callable[..., tuple[int, str, str]]
 QUIET: dict[str, Any] = {"progress": False}

@@ -21,7 +21,7 @@ from ccl.cli.app import app
 from ccl.continual_encoder import drop_settings, learn_drop
 from ccl.data import embedded_datasets
 from ccl.data.dataset import Dataset, narrowed
-from ccl.settings import merged
+from ccl.section import merged
 
 README = ROOT / "README.md"
 # Another test applies the blocks of this page to a copy of the package and runs its commands.

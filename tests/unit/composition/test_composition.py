@@ -6,7 +6,6 @@ from torch import Tensor
 
 from ccl.composition import EpochBatch, Pooled, Share
 from ccl.data import epoch_batches
-from ccl.errors import UserError
 
 CONTEXT = (7, 1, 3)  # seed, step, epoch
 
@@ -31,7 +30,7 @@ def test_pooled_is_every_image_once() -> None:
 @pytest.mark.parametrize(("num_new", "num_old"), [(20, 4), (64, 16), (33, 1), (16, 40)])
 def test_each_batch_has_its_share_and_as_many_updates_as_pooled(old: float, num_new: int, num_old: int) -> None:
     images = ids(num_new, num_old)
-    batches = Share(old=old).batches(images, num_new, 8, 1, *CONTEXT)
+    batches = Share(Share.Options(old=old)).batches(images, num_new, 8, 1, *CONTEXT)
     pooled = epoch_batches(images, 8, *CONTEXT)
     assert [len(batch.positions) for batch in batches] == [len(part) for part in pooled]
     for batch in batches:
@@ -39,7 +38,7 @@ def test_each_batch_has_its_share_and_as_many_updates_as_pooled(old: float, num_
 
 
 def test_images_come_round_again_in_new_orders_and_each_turn_is_counted() -> None:
-    batches = Share(old=0.5).batches(ids(24, 5), 24, 8, 1, *CONTEXT)
+    batches = Share(Share.Options(old=0.5)).batches(ids(24, 5), 24, 8, 1, *CONTEXT)
     old = torch.cat([batch.positions[batch.positions >= 24] for batch in batches])
     turns = torch.cat([batch.turns[batch.positions >= 24] for batch in batches])
     for cycle in range(len(old) // 5):
@@ -54,7 +53,7 @@ def test_images_come_round_again_in_new_orders_and_each_turn_is_counted() -> Non
 
 @pytest.mark.parametrize("old", [0.0, 0.25, 0.5, 0.8])
 def test_every_new_image_once(old: float) -> None:
-    batches = Share(old=old, count="every_new_image").batches(ids(50, 6), 50, 10, 1, *CONTEXT)
+    batches = Share(Share.Options(old=old, count="every_new_image")).batches(ids(50, 6), 50, 10, 1, *CONTEXT)
     new = [position for batch in batches for position in parts(batch, 50)[0]]
     assert sorted(new) == list(range(50))
     for batch in batches:
@@ -64,8 +63,8 @@ def test_every_new_image_once(old: float) -> None:
 
 def test_no_old_images_is_finetuning_bit_for_bit() -> None:
     fresh = [part.tolist() for part in epoch_batches(ids(50, 0), 10, *CONTEXT)]
-    none = Share(old=0.0, count="every_new_image").batches(ids(50, 6), 50, 10, 1, *CONTEXT)
-    first_step = Share(old=0.5).batches(ids(50, 0), 50, 10, 1, *CONTEXT)
+    none = Share(Share.Options(old=0.0, count="every_new_image")).batches(ids(50, 6), 50, 10, 1, *CONTEXT)
+    first_step = Share(Share.Options(old=0.5)).batches(ids(50, 0), 50, 10, 1, *CONTEXT)
     assert [batch.positions.tolist() for batch in none] == fresh
     assert [batch.positions.tolist() for batch in first_step] == fresh
 
@@ -73,14 +72,14 @@ def test_no_old_images_is_finetuning_bit_for_bit() -> None:
 @pytest.mark.parametrize("count", ["same_updates", "every_new_image"])
 @pytest.mark.parametrize("multiple", [2, 4])
 def test_batches_can_be_dealt_to_groups(count: str, multiple: int) -> None:
-    batches = Share(old=0.3, count=count).batches(ids(50, 6), 50, 16, multiple, *CONTEXT)  # type: ignore[arg-type]
+    batches = Share(Share.Options(old=0.3, count=count)).batches(ids(50, 6), 50, 16, multiple, *CONTEXT)  # type: ignore[arg-type]
     assert all(len(batch.positions) % multiple == 0 for batch in batches)
 
 
 @pytest.mark.parametrize("count", ["same_updates", "every_new_image"])
 @pytest.mark.parametrize(("num_old", "most"), [(20, 2.0), (20, 1.0), (40, 3.0), (10, 5.0)])
 def test_a_small_memory_is_not_repeated_more_often_than_allowed(count: str, num_old: int, most: float) -> None:
-    share = Share(old=0.5, count=count, most_repeats=most)  # type: ignore[arg-type]
+    share = Share(Share.Options(old=0.5, count=count, most_repeats=most))  # type: ignore[arg-type]
     batches = share.batches(ids(1000, num_old), 1000, 100, 1, *CONTEXT)
     shown = sum(len(parts(batch, 1000)[1]) for batch in batches)
     assert shown / num_old == pytest.approx(most, rel=0.15)  # batches hold whole images
@@ -88,7 +87,7 @@ def test_a_small_memory_is_not_repeated_more_often_than_allowed(count: str, num_
 
 
 def test_a_large_memory_has_its_share_whatever_the_limit() -> None:
-    limited, free = Share(old=0.25, most_repeats=2.0), Share(old=0.25)
+    limited, free = Share(Share.Options(old=0.25, most_repeats=2.0)), Share(Share.Options(old=0.25))
     both = [share.batches(ids(60, 40), 60, 10, 1, *CONTEXT) for share in (limited, free)]
     assert [[batch.positions.tolist() for batch in batches] for batches in both[:1]] == [
         [batch.positions.tolist() for batch in batches] for batches in both[1:]
@@ -97,12 +96,14 @@ def test_a_large_memory_has_its_share_whatever_the_limit() -> None:
 
 def test_another_epoch_is_another_order_and_the_same_call_the_same() -> None:
     def positions(*context: int) -> list[list[int]]:
-        return [batch.positions.tolist() for batch in Share(old=0.5).batches(ids(24, 8), 24, 8, 1, *context)]
+        return [
+            batch.positions.tolist() for batch in Share(Share.Options(old=0.5)).batches(ids(24, 8), 24, 8, 1, *context)
+        ]
 
     assert positions(7, 1, 3) == positions(7, 1, 3) != positions(7, 1, 4)
 
 
 @pytest.mark.parametrize("old", [-0.1, 1.0, 1.5])
 def test_a_share_that_leaves_nothing_new_is_refused(old: float) -> None:
-    with pytest.raises(UserError, match="share of old images"):
-        Share(old=old)
+    with pytest.raises(ValueError, match="old"):
+        Share(Share.Options(old=old))

@@ -26,7 +26,7 @@ def shown(batch: EpochBatch) -> ViewBatch:
 def weights(alpha: float, count: int) -> list[float]:
     """λ of so many batches, read from what becomes of a pair of 1 and 0."""
     found = []
-    lump = Lump(alpha=alpha, seed=3)
+    lump = Lump(Lump.Options(alpha=alpha), seed=3)
     for number in range(count):
         views = (torch.tensor([1.0, 0.0])[:, None, None, None].expand(2, 3, 2, 2),)
         batch = ViewBatch(torch.tensor([0, 9]), torch.tensor([number, 5]), views, torch.zeros(0))
@@ -51,7 +51,7 @@ def test_batches_are_as_many_pairs_as_pooled_batches_have_images(multiple: int) 
 
 
 def test_every_new_image_can_be_shown_exactly_once() -> None:
-    batches = Lump(count="every_new_image").batches(ids(), NUM_NEW, 8, 1, *CONTEXT)
+    batches = Lump(Lump.Options(count="every_new_image")).batches(ids(), NUM_NEW, 8, 1, *CONTEXT)
     new = torch.cat([batch.positions.chunk(2)[0] for batch in batches])
     assert sorted(new.tolist()) == list(range(NUM_NEW))
 

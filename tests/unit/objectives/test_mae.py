@@ -23,7 +23,7 @@ def small() -> Encoder:
 
 def mae(encoder: Encoder, seed: int = 0, masked: float = 0.75) -> MAE:
     torch.manual_seed(1)
-    return MAE(encoder, masked=masked, decoder_width=8, decoder_depth=2, decoder_heads=2, seed=seed)
+    return MAE(encoder, MAE.Options(masked=masked, decoder_width=8, decoder_depth=2, decoder_heads=2), seed=seed)
 
 
 def batch(*ids: int, turns: Tensor | None = None) -> ViewBatch:

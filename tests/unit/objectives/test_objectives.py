@@ -27,7 +27,7 @@ def small(groups: int = 1) -> Encoder:
 
 
 def moco(encoder: Encoder, **options: bool | float) -> MoCoV2:
-    return MoCoV2(encoder, queue_size=20, key_momentum=0.9, temperature=0.1, **options)
+    return MoCoV2(encoder, MoCoV2.Options(queue_size=20, key_momentum=0.9, **options), temperature=0.1)
 
 
 def unit_rows(rows: Tensor) -> Embedded:

@@ -52,8 +52,8 @@ def seen_with(contrast: Contrast, seen: ViewBatch, done: float) -> BatchContext:
 def objectives() -> dict[str, Objective]:
     torch.manual_seed(1)
     return {
-        "byol": BYOL(small(), predictor_width=10),
-        "simsiam": SimSiam(DIM, predictor_width=10),
+        "byol": BYOL(small(), BYOL.Options(predictor_width=10)),
+        "simsiam": SimSiam(DIM, SimSiam.Options(predictor_width=10)),
         "barlow_twins": BarlowTwins(),
         "vicreg": VICReg(),
     }
@@ -87,7 +87,7 @@ def crossed(predictor: nn.Module, student: tuple[Embedded, ...], targets: list[T
 
 def test_byol_is_its_equation_in_both_directions() -> None:
     seen, encoder = batch(), small()
-    objective = BYOL(encoder, predictor_width=10).train()
+    objective = BYOL(encoder, BYOL.Options(predictor_width=10)).train()
     with torch.no_grad():
         for parameter in objective.target.copy.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
@@ -114,7 +114,9 @@ def test_barlow_twins_correlates_raw_projections() -> None:
     first, second = ((view - view.mean(0)) / np.sqrt(view.var(0) + 1e-5) for view in (first, second))
     squares = (first.T @ second / NUM - np.eye(DIM)) ** 2
     expected = 0.7 * sum(squares[i, j] * (1.0 if i == j else 0.3) for i in range(DIM) for j in range(DIM))
-    loss = BarlowTwins(off_diagonal=0.3, scale=0.7).contrast(small(), student, batch(), (0, 0)).loss
+    loss = (
+        BarlowTwins(BarlowTwins.Options(off_diagonal=0.3, scale=0.7)).contrast(small(), student, batch(), (0, 0)).loss
+    )
     assert float(loss) == pytest.approx(expected, rel=1e-4)
 
 
@@ -126,7 +128,9 @@ def test_vicreg_has_its_three_terms_of_raw_projections() -> None:
     together = sum(((c - np.diag(np.diag(c))) ** 2).sum() / DIM for c in covariances)
     expected = 7 * ((first - second) ** 2).mean() + 5 * hinges + 3 * together
     shrunk = tuple(Embedded(view.features, 0.3 * view.projection, view.unit) for view in student)
-    loss = VICReg(invariance=7, variance=5, covariance=3).contrast(small(), shrunk, batch(), (0, 0)).loss
+    loss = (
+        VICReg(VICReg.Options(invariance=7, variance=5, covariance=3)).contrast(small(), shrunk, batch(), (0, 0)).loss
+    )
     assert hinges > 0
     assert float(loss) == pytest.approx(expected, rel=1e-4)
 
@@ -198,7 +202,7 @@ def test_other_parts_get_unit_rows(name: str) -> None:
 @pytest.mark.parametrize(("done", "momentum"), [(0.0, 0.9), (1 / 3, 0.925), (0.5, 0.95), (1.0, 1.0)])
 def test_byol_s_target_follows_ever_more_slowly(done: float, momentum: float) -> None:
     encoder = small()
-    objective = BYOL(encoder, predictor_width=10, momentum=0.9)
+    objective = BYOL(encoder, BYOL.Options(predictor_width=10, momentum=0.9))
     before = {name: value.clone() for name, value in objective.target.copy.named_parameters()}
     with torch.no_grad():
         for parameter in encoder.parameters():

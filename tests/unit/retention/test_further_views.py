@@ -42,7 +42,7 @@ def test_the_loss_is_info_nce_of_the_further_views(count: int) -> None:
     encoder, _ = encoders()
     queue = torch.nn.functional.normalize(images(6, 9).flatten(1)[:, :8], dim=1)
     seen = seen_by(encoder, IS_OLD, contrast={"negatives": (queue,)}, further=further(encoder, count))
-    found = FurtherViews(temperature=0.2, count=count).loss(seen)
+    found = FurtherViews(FurtherViews.Options(count=count), temperature=0.2).loss(seen)
     assert value(found) == pytest.approx(oracle(seen, queue, [[], []], 0.2), rel=1e-5)
 
 

@@ -62,7 +62,7 @@ def test_replay_contrasts_old_images_among_themselves_beside_the_cross_task_loss
 
 def test_distillation_finds_new_images_among_those_of_the_frozen_backbone() -> None:
     student, past = encoders()
-    part = CrossTask(past, temperature=0.5, past="distillation")
+    part = CrossTask(past, CrossTask.Options(past="distillation"), temperature=0.5)
     seen = seen_by(student, IS_OLD)
     rows, taught = on_head(part, seen), on_head(part, seen, past.eval())
     losses = []
@@ -76,7 +76,10 @@ def test_distillation_finds_new_images_among_those_of_the_frozen_backbone() -> N
 
 def test_without_old_or_new_images_only_what_is_left_acts() -> None:
     student, _ = encoders()
-    replay, distillation = CrossTask(student, temperature=0.5), CrossTask(student, temperature=0.5, past="distillation")
+    replay, distillation = (
+        CrossTask(student, temperature=0.5),
+        CrossTask(student, CrossTask.Options(past="distillation"), temperature=0.5),
+    )
     assert replay.loss(seen_by(student, [False] * 3)) is None
     assert distillation.loss(seen_by(student, [True] * 3)) is None
     assert replay.loss(seen_by(student, [True] * 3)) is not None
@@ -85,7 +88,7 @@ def test_without_old_or_new_images_only_what_is_left_acts() -> None:
 
 def test_the_head_is_copied_when_the_second_step_begins_and_learns_by_itself() -> None:
     student, other = encoders()
-    part = CrossTask(other, temperature=0.5, past="distillation")
+    part = CrossTask(other, CrossTask.Options(past="distillation"), temperature=0.5)
     nobody = torch.arange(0)
     part.begin_step(student, 0, nobody)
     assert torch.equal(part.head[0].weight, other.head[0].weight)

@@ -80,7 +80,9 @@ def both_views(context: BatchContext, past: Encoder, kind: str) -> tuple[list[Ro
 @pytest.mark.parametrize("distance", ["cosine", "info_nce", "barlow", "mse"])
 def test_the_distance_to_the_past_is_that_of_plain_loops(distance: Any, which: Any, num_views: int) -> None:
     student, past = encoders()
-    part = PredictiveDistillation(past, temperature=0.2, distance=distance, images=which, hidden=6)
+    part = PredictiveDistillation(
+        past, PredictiveDistillation.Options(distance=distance, images=which, hidden=6), temperature=0.2
+    )
     seen = seen_by(student, [True, False, False, True, True], num_views)
     chosen = {"all": np.arange(5), "new": np.array([1, 2]), "old": np.array([0, 3, 4])}[which]
     rows, targets = both_views(seen, past, "unit" if distance in ("cosine", "info_nce") else "projection")
@@ -98,7 +100,9 @@ def test_the_distance_to_the_past_is_that_of_plain_loops(distance: Any, which: A
 
 def test_of_features_it_is_the_cosine_whatever_the_objective() -> None:
     student, past = encoders()
-    part = PredictiveDistillation(past, temperature=0.2, objective_distance="info_nce", space="features", hidden=6)
+    part = PredictiveDistillation(
+        past, PredictiveDistillation.Options(space="features", hidden=6), temperature=0.2, objective_distance="info_nce"
+    )
     seen = seen_by(student, [False] * 4)
     rows, targets = both_views(seen, past, "features")
     cosines = [mean_cosine(predicted(part.predictor, r), t) for r, t in zip(rows, targets, strict=True)]
@@ -110,7 +114,9 @@ def test_of_features_it_is_the_cosine_whatever_the_objective() -> None:
     [("info_nce", None, "info_nce"), ("barlow", None, "barlow"), ("", None, "cosine"), ("barlow", "mse", "mse")],
 )
 def test_the_objective_s_own_distance_is_taken(of_objective: str, asked: Any, expected: str) -> None:
-    part = PredictiveDistillation(encoders()[0], temperature=0.2, objective_distance=of_objective, distance=asked)
+    part = PredictiveDistillation(
+        encoders()[0], PredictiveDistillation.Options(distance=asked), temperature=0.2, objective_distance=of_objective
+    )
     assert part.distance == expected
 
 
@@ -126,27 +132,30 @@ def test_a_distance_is_weighed_as_the_objective_weighs_its_own(
     losses = []
     for asked in (weight, None):
         torch.manual_seed(0)  # the predictor's weights
-        part = make(past, temperature=0.2, objective_distance=distance, objective_weight=asked, hidden=6)
+        part = make(past, temperature=0.2, objective_distance=distance, objective_weight=asked)
         losses.append(value(part.loss(seen)))
     assert losses[0] / losses[1] == pytest.approx((weight or published) / published, rel=1e-5)
 
 
 def test_a_distance_of_another_kind_than_the_objective_s_has_its_published_weight() -> None:
-    options: Any = {"temperature": 0.2, "objective_distance": "mse", "objective_weight": 5.0, "hidden": 6}
-    weights = [PredictiveDistillation(encoders()[0], distance=name, **options).weight for name in ("barlow", "mse")]
+    options: Any = {"temperature": 0.2, "objective_distance": "mse", "objective_weight": 5.0}
+    weights = [
+        PredictiveDistillation(encoders()[0], PredictiveDistillation.Options(distance=name), **options).weight
+        for name in ("barlow", "mse")
+    ]
     assert weights == [0.1, 5.0]
 
 
 def test_fewer_than_two_chosen_images_have_no_loss() -> None:
     student, past = encoders()
-    part = PredictiveDistillation(past, temperature=0.2, images="old", hidden=6)
+    part = PredictiveDistillation(past, PredictiveDistillation.Options(images="old", hidden=6), temperature=0.2)
     assert part.loss(seen_by(student, [True, False, False])) is None
     assert part.loss(seen_by(student, [True, False, True])) is not None
 
 
 def test_the_copy_is_taken_when_a_step_begins_and_learns_nothing() -> None:
     student, past = encoders()
-    part = PredictiveDistillation(past, temperature=0.2, hidden=6)
+    part = PredictiveDistillation(past, PredictiveDistillation.Options(hidden=6), temperature=0.2)
     part.begin_step(student, 1, torch.arange(0))
     part.train()
     before = {name: value.clone() for name, value in part.teacher.state_dict().items()}
@@ -170,7 +179,9 @@ def test_a_restarted_predictor_depends_on_seed_and_step_only() -> None:
     student, _ = encoders()
 
     def weights(how: Any, seed: int, steps: list[int]) -> Tensor:
-        part = PredictiveDistillation(student, temperature=0.2, hidden=6, seed=seed, predictor=how)
+        part = PredictiveDistillation(
+            student, PredictiveDistillation.Options(hidden=6, predictor=how), temperature=0.2, seed=seed
+        )
         with torch.no_grad():
             part.predictor.first.weight.fill_(7.0)  # whatever it has come to
         for step in steps:
@@ -190,7 +201,9 @@ def test_a_relative_loss_weighs_by_the_images_of_the_past_for_each_new_one(past_
     seen = seen_by(student, [False] * 4, past_per_new=past_per_new)
     losses = []
     for relative in (False, True):
-        part = PredictiveDistillation(past, temperature=0.2, hidden=6, predictor="restart", relative=relative)
+        part = PredictiveDistillation(
+            past, PredictiveDistillation.Options(hidden=6, predictor="restart", relative=relative), temperature=0.2
+        )
         part.begin_step(past, 1, torch.arange(0))
         losses.append(value(part.loss(seen)))
     assert losses[1] == pytest.approx(factor * losses[0])
@@ -198,7 +211,9 @@ def test_a_relative_loss_weighs_by_the_images_of_the_past_for_each_new_one(past_
 
 def test_a_predictor_can_begin_each_step_as_the_identity_and_learns_from_there() -> None:
     student, _ = encoders()
-    part = PredictiveDistillation(student, temperature=0.2, hidden=6, seed=0, predictor="identity")
+    part = PredictiveDistillation(
+        student, PredictiveDistillation.Options(hidden=6, predictor="identity"), temperature=0.2, seed=0
+    )
     rows = torch.randn(5, student.dim, generator=torch.Generator().manual_seed(0))
     optimizer = torch.optim.SGD(part.predictor.parameters(), 0.5)
     for step in (0, 1, 2):
@@ -232,7 +247,7 @@ def test_a_batch_of_one_row_to_a_group_uses_running_statistics() -> None:
 @pytest.mark.parametrize(("which", "chosen"), [("old", [0, 2]), ("all", [0, 1, 2, 3])])
 def test_alignment_is_one_less_the_cosine_to_the_average_s_embedding(which: Any, chosen: list[int]) -> None:
     student, past = encoders()
-    part = Alignment(past, momentum=0.9, hidden=6, images=which)
+    part = Alignment(past, Alignment.Options(momentum=0.9, hidden=6, images=which))
     seen = seen_by(student, [True, False, True, False])
     rows, targets = both_views(seen, past, "unit")
     cosines = [mean_cosine(predicted(part.aligner, r)[chosen], t[chosen]) for r, t in zip(rows, targets, strict=True)]
@@ -241,7 +256,7 @@ def test_alignment_is_one_less_the_cosine_to_the_average_s_embedding(which: Any,
 
 def test_the_average_follows_every_update_from_the_first_step_on_and_never_restarts() -> None:
     student, past = encoders()
-    part = Alignment(past, momentum=0.75)
+    part = Alignment(past, Alignment.Options(momentum=0.75))
     part.begin_step(student, 0, torch.arange(0))
     start = student.head[0].weight.detach().clone()
     for step in range(3):
@@ -257,7 +272,7 @@ def test_the_average_follows_every_update_from_the_first_step_on_and_never_resta
 
 def test_stored_embeddings_are_aimed_at_where_there_are_some() -> None:
     student, _ = encoders()
-    part = Alignment(student, target="stored", hidden=6)
+    part = Alignment(student, Alignment.Options(target="stored", hidden=6))
     assert (part.stores, part.average) == ({"embeddings"}, None)
     stored = torch.randn(3, 8, generator=torch.Generator().manual_seed(5))
     stored[1] = float("nan")  # kept before anyone asked for vectors
@@ -278,7 +293,9 @@ def test_stored_embeddings_are_aimed_at_where_there_are_some() -> None:
 @pytest.mark.parametrize("is_masked", [False, True])
 def test_with_a_queue_the_contrast_and_the_distillation_are_pushed_from_both_queues(is_masked: bool) -> None:
     student, past = encoders()
-    part = PastNegatives(past, temperature=0.5, objective_distance="info_nce", queue_size=5, hidden=6)
+    part = PastNegatives(
+        past, PastNegatives.Options(queue_size=5, hidden=6), temperature=0.5, objective_distance="info_nce"
+    )
     own = FeatureQueue(4, 8, seed=9).vectors
     ignore = (torch.tensor([[True, False, False, False], [False] * 4, [False] * 4]),) if is_masked else ()
     seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": (own,), "ignore": ignore})
@@ -299,9 +316,15 @@ def test_with_a_queue_the_contrast_and_the_distillation_are_pushed_from_both_que
 def test_with_symmetric_moco_the_sum_with_its_loss_is_the_published_one(is_masked: bool) -> None:
     """PNR: ½ Σ over views of InfoNCE(q, k, Q ∪ Q⁻) + InfoNCE(n(h q), z⁻, Q ∪ Q⁻), with the Q that the view has."""
     student, past = encoders()
-    moco = MoCoV2(student, queue_size=4, key_momentum=0.9, temperature=0.5, symmetric=True, mask_same_image=is_masked)
+    moco = MoCoV2(
+        student,
+        MoCoV2.Options(queue_size=4, key_momentum=0.9, symmetric=True, mask_same_image=is_masked),
+        temperature=0.5,
+    )
     moco.first_view_queue.ids[1] = 51  # the second view of the second image must not meet this row, if so asked
-    part = PastNegatives(past, temperature=0.5, objective_distance="info_nce", queue_size=5, hidden=6)
+    part = PastNegatives(
+        past, PastNegatives.Options(queue_size=5, hidden=6), temperature=0.5, objective_distance="info_nce"
+    )
     seen = seen_by(student, [False] * 3)
     contrast = moco.contrast(student, seen.student, seen.batch, (1, 0))
     rows, targets = both_views(seen, past, "unit")
@@ -321,7 +344,9 @@ def test_with_symmetric_moco_the_sum_with_its_loss_is_the_published_one(is_maske
 
 def test_the_queue_takes_the_copy_s_embeddings() -> None:
     student, past = encoders()
-    part = PastNegatives(past, temperature=0.5, objective_distance="info_nce", queue_size=5, hidden=6)
+    part = PastNegatives(
+        past, PastNegatives.Options(queue_size=5, hidden=6), temperature=0.5, objective_distance="info_nce"
+    )
     seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": (FeatureQueue(4, 8).vectors,)})
     assert part.queue is not None
     start = part.queue.vectors.clone()
@@ -336,7 +361,7 @@ def test_the_queue_takes_the_copy_s_embeddings() -> None:
 
 def test_with_negatives_in_the_batch_the_past_s_rows_join_them() -> None:
     student, past = encoders()
-    part = PastNegatives(past, temperature=0.5, objective_distance="info_nce", hidden=6)
+    part = PastNegatives(past, PastNegatives.Options(hidden=6), temperature=0.5, objective_distance="info_nce")
     seen = seen_by(student, [False] * 3)
     rows, targets = both_views(seen, past, "unit")
     present, old = np.concatenate(rows), np.concatenate(targets)
@@ -355,7 +380,7 @@ def test_with_negatives_in_the_batch_the_past_s_rows_join_them() -> None:
 @pytest.mark.parametrize("distance", ["cosine", "barlow", "mse"])
 def test_without_negatives_the_other_view_s_past_is_pushed_away(distance: str) -> None:
     student, past = encoders()
-    part = PastNegatives(past, temperature=0.5, objective_distance=distance, hidden=6)
+    part = PastNegatives(past, PastNegatives.Options(hidden=6), temperature=0.5, objective_distance=distance)
     assert (part.queue, part.num_student_views) == (None, 2)
     seen = seen_by(student, [False] * 4)
     rows, targets = both_views(seen, past, "unit" if distance == "cosine" else "projection")

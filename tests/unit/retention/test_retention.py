@@ -43,7 +43,7 @@ def small() -> Encoder:
 
 
 def test_every_query_is_contrasted_against_the_queue() -> None:
-    part, seen = ExtraSampleQueue(5, 8, temperature=0.1), context([True, False, False])
+    part, seen = ExtraSampleQueue(8, ExtraSampleQueue.Options(size=5), temperature=0.1), context([True, False, False])
     expected = info_nce(seen.contrast.query, seen.contrast.keys, part.queue.vectors, 0.1)
     loss = part.loss(seen)
     assert loss is not None
@@ -54,17 +54,23 @@ def test_every_query_is_contrasted_against_the_queue() -> None:
 
 
 def test_two_pairs_count_half_each() -> None:
-    part, seen = ExtraSampleQueue(5, 8, temperature=0.1), context([True, False, True], both_ways=True)
+    part, seen = (
+        ExtraSampleQueue(8, ExtraSampleQueue.Options(size=5), temperature=0.1),
+        context([True, False, True], both_ways=True),
+    )
     halves = [info_nce(query, key, part.queue.vectors, 0.1) for query, key in seen.contrast.pairs]
     assert torch.allclose(part.loss(seen), sum(halves) / 2)
 
 
 def test_the_queue_takes_old_keys_only_and_in_the_first_step_all() -> None:
-    part, seen = ExtraSampleQueue(4, 8, temperature=0.1), context([True, False, True, False])
+    part, seen = (
+        ExtraSampleQueue(8, ExtraSampleQueue.Options(size=4), temperature=0.1),
+        context([True, False, True, False]),
+    )
     part.after_update(small(), seen)
     assert part.queue.ids.tolist() == [50, 52, -1, -1]
     assert torch.equal(part.queue.vectors[:2], seen.contrast.keys[[0, 2]])
-    fresh = ExtraSampleQueue(4, 8, temperature=0.1)
+    fresh = ExtraSampleQueue(8, ExtraSampleQueue.Options(size=4), temperature=0.1)
     fresh.after_update(small(), context([False] * 6, has_old_images=False))
     assert sorted(fresh.queue.ids.tolist()) == [52, 53, 54, 55]  # the latest keys of step 1 are its first fill
 
@@ -72,12 +78,10 @@ def test_the_queue_takes_old_keys_only_and_in_the_first_step_all() -> None:
 # --- Distillation
 
 
-def distillation(**options: str) -> tuple[TeacherDistillation, torch.nn.Module]:
+def distillation() -> tuple[TeacherDistillation, torch.nn.Module]:
     encoder = make_encoder("convnet", width=4, dim=8)
-    part = TeacherDistillation(
-        encoder, temperature=0.2, momentum=0.996, student_temperature=0.07, teacher_temperature=0.04, **options
-    )  # type: ignore[arg-type]
-    return part, encoder
+    options = TeacherDistillation.Options(student_temperature=0.07, teacher_temperature=0.04)
+    return TeacherDistillation(encoder, options, temperature=0.2), encoder
 
 
 def test_the_loss_compares_plain_rows_with_view_columns_of_old_images() -> None:

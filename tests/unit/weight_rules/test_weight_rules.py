@@ -35,7 +35,7 @@ def begin(rule: Merge, student: Encoder, step: int) -> None:
 @pytest.mark.parametrize(("share", "expected"), [(0.25, 3.5), (0.5, 4.0), (0.0, 3.0), (1.0, 5.0)])
 def test_merged_weights_lie_between_before_and_after(share: float, expected: float) -> None:
     student = encoder(3.0)
-    rule = Merge(student, share=share)
+    rule = Merge(student, Merge.Options(share=share))
     begin(rule, student, 1)
     fill(student, 5.0)
     rule.end_step(student)
@@ -47,7 +47,7 @@ def test_merged_weights_lie_between_before_and_after(share: float, expected: flo
 def test_merging_weighs_every_weight_of_its_own() -> None:
     before, after = make_encoder("convnet", width=2, dim=3, seed=1), make_encoder("convnet", width=2, dim=3, seed=2)
     student = make_encoder("convnet", width=2, dim=3, seed=1)
-    rule = Merge(student, share=0.3)
+    rule = Merge(student, Merge.Options(share=0.3))
     begin(rule, student, 4)
     student.load_state_dict(after.state_dict())
     rule.end_step(student)
@@ -58,7 +58,7 @@ def test_merging_weighs_every_weight_of_its_own() -> None:
 
 def test_the_first_step_has_nothing_to_merge_with() -> None:
     student = encoder(3.0)
-    rule = Merge(student, share=0.5)
+    rule = Merge(student, Merge.Options(share=0.5))
     begin(rule, student, 0)
     fill(student, 5.0)
     rule.end_step(student)
@@ -69,7 +69,7 @@ def test_the_first_step_has_nothing_to_merge_with() -> None:
 def test_merging_remembers_in_its_state_what_was_before() -> None:
     """As after a break in the middle of a step: no step begins anew."""
     student = encoder(3.0)
-    rule, restored = Merge(student, share=0.5), Merge(encoder(9.0), share=0.5)
+    rule, restored = Merge(student, Merge.Options(share=0.5)), Merge(encoder(9.0), Merge.Options(share=0.5))
     begin(rule, student, 1)
     restored.load_state_dict(rule.state_dict())
     fill(student, 5.0)
@@ -91,7 +91,7 @@ def average(rule: Average, student: Encoder) -> tuple[set[float], set[float]]:
 
 def test_the_first_updates_are_weighed_alike() -> None:
     student = encoder(100.0)
-    rule = Average(student, momentum=0.999)
+    rule = Average(student, Average.Options(momentum=0.999))
     follow(rule, student, 1.0, 2.0, 6.0)
     weights, means = average(rule, student)
     assert list(weights) == pytest.approx([3.0] * len(weights), rel=1e-6)  # the initialisation has no part in it
@@ -101,7 +101,7 @@ def test_the_first_updates_are_weighed_alike() -> None:
 
 def test_later_ones_move_the_average_by_a_share() -> None:
     student = encoder(100.0)
-    rule = Average(student, momentum=0.75)
+    rule = Average(student, Average.Options(momentum=0.75))
     follow(rule, student, 4.0, 4.0, 4.0, 4.0, 8.0, 0.0)
     expected = 0.75 * (0.75 * 4.0 + 0.25 * 8.0) + 0.25 * 0.0
     weights, _ = average(rule, student)
@@ -109,7 +109,7 @@ def test_later_ones_move_the_average_by_a_share() -> None:
 
 
 def test_the_average_never_learns_nor_trains() -> None:
-    rule = Average(encoder(1.0), momentum=0.9)
+    rule = Average(encoder(1.0), Average.Options(momentum=0.9))
     rule.train()
     product = rule.product(encoder(2.0))
     assert not any(parameter.requires_grad for parameter in product.parameters())
@@ -118,7 +118,10 @@ def test_the_average_never_learns_nor_trains() -> None:
 
 def test_the_count_of_updates_survives_a_break() -> None:
     student = encoder(0.0)
-    rule, restored = Average(student, momentum=0.999), Average(student, momentum=0.999)
+    rule, restored = (
+        Average(student, Average.Options(momentum=0.999)),
+        Average(student, Average.Options(momentum=0.999)),
+    )
     follow(rule, student, 1.0, 2.0)
     restored.load_state_dict(rule.state_dict())
     follow(restored, student, 6.0)
@@ -127,5 +130,5 @@ def test_the_count_of_updates_survives_a_break() -> None:
 
 
 def test_a_share_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="share must lie in"):
-        Merge(encoder(1.0), share=1.5)
+    with pytest.raises(ValueError, match="share"):
+        Merge(encoder(1.0), Merge.Options(share=1.5))

@@ -1,6 +1,7 @@
-"""What all sections share: strict fields, and kinds of numbers."""
+"""A section of settings, such as the options of a part: strict fields, and kinds of numbers. Without torch."""
 
 import copy
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -8,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ccl.errors import did_you_mean
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
+_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Weight = Annotated[float, Field(ge=0.0)]
 Count = Annotated[int, Field(ge=1)]
@@ -35,3 +38,14 @@ def known(what: str, value: str, options: Iterable[str]) -> str:
     if value not in options:
         raise ValueError(f"unknown {what} {value!r}{did_you_mean(value, options)}")
     return value
+
+
+def num_bytes(text: str) -> int:
+    """The bytes of "200 kB", "50MB" or "1.5 GB", units of a thousand each; raises ValueError for anything else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMGT]?B)", text, re.ASCII)
+    count = int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    if count < 1:
+        raise ValueError(
+            f"{text!r} is not a size; write a number and one of {', '.join(_UNITS)}, as in 200 kB or 1.5GB"
+        )
+    return count

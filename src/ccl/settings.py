@@ -1,0 +1,416 @@
+"""Strict settings: what a run may be given, with the paper's values for CIFAR-100 as defaults.
+
+A part's options stand in its own file; they are collected here by the catalogue, each as a section of the part's name.
+Settings stop at the edge: builders read them, and no part keeps more of them than its own options.
+"""
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
+
+from ccl.catalogue import (
+    BACKBONES,
+    COMPOSITIONS,
+    OBJECTIVES,
+    OLD_IMAGES,
+    RETENTION,
+    SELECTIONS,
+    WEIGHT_RULES,
+    foreign_kind,
+)
+from ccl.compatibility import backbone_refusal, refusal
+from ccl.errors import RefusedError, did_you_mean
+from ccl.section import Count, CountOrZero, Fraction, Positive, Section, Weight, known, merged, num_bytes
+from ccl.strategies import STRATEGIES, Strategy
+
+PRETRAINED: Final = "pretrained"  # encoder.weights: those that the maker of the backbone offers
+WHOLE: Final = "whole"  # of a validation's context: the values lack only what was not known when they were written
+Classes = Count | str | list[str]
+Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
+
+
+class DataSettings(Section):
+    """Where images come from."""
+
+    root: str | None = None  # None: CCL_DATA, else ./data
+    download: bool = False  # fetch CIFAR from its official address if it is absent
+    # How the images are cut in steps (docs/streams.md); auto: domain for several datasets, class for one
+    stream: Literal["auto", "class", "domain", "data", "blurred", "free"] = "auto"
+    # blurred: the share of a step's images that arrive in others; free: how far classes overlap in time; None: 0.2
+    mixing: Fraction | None = None
+    chunk: Count | None = None  # free: images of a step, and `steps` follows from it; None: equal ones, as `steps` says
+    seed: CountOrZero | None = None  # of the order of classes and images alone; None: the run's own seed
+    resize: Count | None = None  # bring every image to this side once and keep all in memory
+    # The first so many, a file of names, or names; or one of these for some datasets of several, by their names.
+    classes: Classes | dict[str, Classes] | None = None
+    images_per_class: Count | None = None  # at most so many of each class, the first ones
+    workers: CountOrZero = 2  # processes that decode files; in-memory sets need none
+
+
+class ViewSettings(Section):
+    """How an image is seen; None leaves the recipe's own value."""
+
+    # A published augmentation, whose values hold where those below are None
+    recipe: Literal["moco_cifar", "moco_imagenet", "simclr", "insdisc", "plain"] = "moco_cifar"
+    size: Count | None = None  # side of a view in pixels
+    min_scale: Fraction | None = None  # the smallest crop, as a share of the image's area
+    flip: Fraction | None = None  # how often a view is mirrored
+    grey_probability: Fraction | None = None  # how often it loses its colours
+    jitter_probability: Fraction | None = None  # how often brightness, contrast, saturation and hue change
+    blur_probability: Fraction | None = None  # how often it is blurred
+    # Of values in 0 … 1, for red, green and blue; None: as the network or its weights say, else the recipe's
+    mean: Channels | None = None
+    std: Annotated[list[Positive], Field(min_length=3, max_length=3)] | None = None  # as mean, and positive
+    solarise_probability: Fraction | None = None  # of both views
+
+
+class EncoderSettings(Section):
+    """What reads it."""
+
+    # Ours, "timm:NAME", "torchvision:NAME", or a class of your own, "package.module:Name" (docs/adapting.md)
+    backbone: str = "resnet18"  # what turns an image into features
+    options: dict[str, Any] = Field({})  # arguments for the maker of a backbone that is not ours
+    # What it starts from: a .safetensors or .pt file, a folder with config.json and model.safetensors, or "pretrained",
+    # which has timm or torchvision fetch theirs; None: from nothing
+    weights: str | None = None
+    freeze_stages: CountOrZero = 0  # the stem and so on stay as they are
+    freeze_batch_norm: bool = False  # of the backbone: weights and statistics stay as they are
+    # cifar: 3×3, stride 1; imagenet: 7×7, stride 2, max-pool; of a ViT: patches of 4 px, of 16 px
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    width: Count | None = None  # None: the published one
+    # mlp: no batch norm; mlp_bn: in hidden layers; simsiam: on the output too; linear: one layer, whatever head_layers
+    head: Literal["mlp", "linear", "mlp_bn", "simsiam"] = "mlp"
+    head_width: Count | None = None  # of hidden layers; None: as wide as the features
+    head_layers: Count = 2  # linear ones, the last included
+    dim: Count = 128  # of the embedding
+    # parts of a batch normalised on their own; Paper: 8, as 8 GPUs would; 1: the whole batch, also over processes
+    batch_norm_groups: Count = 8
+    # What batch norms evaluate with: what the last step's training gathered; estimated after each step from the
+    # remembered images of all; or joined from what each step's images showed when it was learned (docs/memory.md)
+    statistics: Literal["running", "remembered", "accumulated"] = "running"
+
+    @field_validator("backbone")
+    @classmethod
+    def _known_backbone(cls, value: str) -> str:
+        return value if foreign_kind(value) else known("backbone", value, BACKBONES)
+
+    @model_validator(mode="after")
+    def _together(self) -> "EncoderSettings":
+        is_ours = not foreign_kind(self.backbone)
+        if is_ours and self.options:
+            raise ValueError(f"encoder.options are for backbones of others, and {self.backbone} has none")
+        if is_ours and self.weights == PRETRAINED:
+            raise ValueError(
+                f"encoder.weights=pretrained: ccl ships no weights for {self.backbone}; name a file, or set "
+                f"encoder.backbone to timm:{self.backbone} or torchvision:{self.backbone}"
+            )
+        if self.freeze_batch_norm and self.statistics != "running":
+            raise ValueError(
+                f"encoder.freeze_batch_norm keeps the statistics that encoder.statistics={self.statistics} would "
+                "replace; set encoder.statistics=running"
+            )
+        return self
+
+
+class OptimizerSettings(Section):
+    """What moves the weights; its schedule restarts at each step."""
+
+    name: Literal["sgd", "lars", "adamw"] = "sgd"  # the optimizer
+    learning_rate: Positive = 0.06  # where the schedule of each step begins
+    momentum: Fraction = 0.9  # adamw: its first beta
+    beta2: Fraction = 0.999  # adamw only
+    weight_decay: Weight = 5e-4  # the strength of l2
+    # The rate of a stage of the backbone is so much of that of the stage after it, and the head has the full rate
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    decay_norms: bool = True  # false: no weight decay on biases and batch norm; lars never has one there
+    schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate over a step
+    warmup_epochs: CountOrZero = 0  # of each step, over which the learning rate rises linearly
+
+
+class MemorySettings(Section):
+    """What is kept of each step."""
+
+    per_cluster: CountOrZero = 20  # of each step, so the memory grows with the stream
+    clusters: Count | Literal["estimate"] | None = None  # None: the number of classes in the step (docs/memory.md)
+    # At most so many images ("300") or bytes of their files ("50MB") in all, each step an equal share; None: no limit.
+    # A share is filled in turns over the clusters: per_cluster then says nothing.
+    budget: Count | str | None = None
+    selection: str | None = None  # a row of `ccl methods`; None: the strategy's own
+    num_views: Annotated[int, Field(ge=2)] = 6  # over which an image's variance is taken
+
+    @field_validator("selection")
+    @classmethod
+    def _known_selection(cls, value: str | None) -> str | None:
+        return None if value is None else known("selection", value, SELECTIONS)
+
+    @field_validator("budget")
+    @classmethod
+    def _a_size(cls, value: int | str | None) -> int | str | None:
+        if isinstance(value, str):
+            num_bytes(value)
+        return value
+
+
+class ProbeSettings(Section):
+    """How accuracy is measured."""
+
+    after: Literal["each", "last", "never"] = "each"  # after which steps a row of the accuracy matrix is written
+    # after the last step also SGD with lr 30 for 100 epochs, on all classes: tables then show that accuracy
+    paper_protocol: bool = False
+    # by which protocol the accuracy matrix is filled; paper: T + 1 such probes for each of its rows
+    matrix: Literal["cached", "paper"] = "cached"
+
+    @property
+    def adds_paper_accuracy(self) -> bool:
+        """Whether the paper's protocol gives a number beside the matrix: a matrix by it has that number already."""
+        return self.paper_protocol and (self.matrix == "cached" or self.after == "never")
+
+
+class PerformanceSettings(Section):
+    """How the arithmetic is done, beside its precision; neither changes what is learned, but for rounding."""
+
+    channels_last: Literal["auto"] | bool = "auto"  # auto: on CPU and CUDA below float32, unless batch norm is split
+    compile: bool = False  # torch.compile: minutes at the start, and a compiler must be there
+
+
+class CheckpointSettings(Section):
+    """How often a run is saved beside the ends of epochs, steps, selections and probes."""
+
+    minutes: Positive = 10.0  # between two checkpoints within an epoch
+    keep: Count = 2  # how many stay on the disk
+
+
+class _ContrastWeight(Section):
+    """Weights of the loss terms from the second step on, where a strategy has parts that keep the past."""
+
+    contrast: Weight = 0.9  # authors' code: 1.0
+
+
+# One weight for each part of the catalogue that has a loss.
+WeightSettings = create_model(
+    "WeightSettings",
+    __base__=_ContrastWeight,
+    **{name: (Weight, row.weight) for name, row in RETENTION.items()},  # type: ignore[call-overload]
+)
+
+
+class _Common(Section):
+    """Settings without a section, and the sections above."""
+
+    # several, joined by commas on the command line: a domain-incremental stream
+    dataset: list[str] = Field(["cifar100"])
+    strategy: str = "ccl"  # a row of `ccl methods`: what is kept of a step, and what uses it
+    objective: str = "moco_v2"  # a row of `ccl methods`: how the present is learned
+    retention: list[str] | None = None  # the parts that keep the past; None: the strategy's own
+    composition: str | None = None  # what a batch holds; None: the strategy's own
+    weight_rule: str | None = None  # what becomes of weights between updates or steps; None: the strategy's own
+    steps: Count | None = None  # None: as many as datasets or chunks, or 5
+    epochs: Count = 200  # per step
+    batch_size: Count = 512  # images of a batch over all processes, old ones included
+    temperature: Positive = 0.1  # of the objective, and of every part that has none of its own
+    seed: CountOrZero = 0  # of class order, initialisation and every draw
+    device: str = "auto"  # auto, cpu, cuda, cuda:1 or mps
+    # auto: float32 on CPU and MPS; on CUDA bfloat16, or float16 with scaled losses where that is missing
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    threads: Count | None = None  # None: as torch finds them
+    trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = Field([])  # each an extra: pip install '.[wandb]'
+    data: DataSettings = DataSettings()
+    views: ViewSettings = ViewSettings()
+    encoder: EncoderSettings = EncoderSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    memory: MemorySettings = MemorySettings()
+    weights: WeightSettings = WeightSettings()
+    probe: ProbeSettings = ProbeSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    performance: PerformanceSettings = PerformanceSettings()
+
+    @field_validator("dataset", "trackers", "retention", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        names = re.split(r",(?![^{]*\})", value)  # not within the braces of a pattern
+        return [name.strip() for name in names if name.strip()]
+
+    @field_validator("strategy")
+    @classmethod
+    def _known_strategy(cls, value: str) -> str:
+        return known("strategy", value, STRATEGIES)
+
+    @field_validator("objective")
+    @classmethod
+    def _known_objective(cls, value: str) -> str:
+        return known("objective", value, OBJECTIVES)
+
+    @field_validator("retention")
+    @classmethod
+    def _known_retention(cls, value: list[str] | None) -> list[str] | None:
+        return None if value is None else [known("part", name, RETENTION) for name in value]
+
+    @field_validator("composition")
+    @classmethod
+    def _known_composition(cls, value: str | None) -> str | None:
+        return None if value is None else known("composition", value, COMPOSITIONS)
+
+    @field_validator("weight_rule")
+    @classmethod
+    def _known_weight_rule(cls, value: str | None) -> str | None:
+        return None if value is None else known("weight rule", value, WEIGHT_RULES)
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, value: str) -> str:
+        if value.split(":")[0] not in ("auto", "cpu", "cuda", "mps"):
+            raise ValueError("a device is auto, cpu, cuda, cuda:1 or mps")
+        return value
+
+
+def _sections() -> dict[str, Any]:
+    """The options of each part that has some, by the part's name."""
+    rows = {**OBJECTIVES, **RETENTION, **COMPOSITIONS, **WEIGHT_RULES}
+    options = {name: getattr(row.load(), "Options", None) for name, row in rows.items()}
+    return {name: (section, section()) for name, section in options.items() if section is not None}
+
+
+if TYPE_CHECKING:
+    from ccl.objectives import MoCoV2
+
+    class _WithParts(_Common):
+        moco_v2: MoCoV2.Options = MoCoV2.Options()  # the section of a part that others read by name
+else:
+    _WithParts = create_model("_WithParts", __base__=_Common, **_sections())
+
+
+def own_defaults(objective: str, strategy: str) -> dict[str, Any]:
+    """What an objective and a strategy want by default, by sections; names without a row want nothing."""
+    below: dict[str, Any] = {}
+    for row in (OBJECTIVES.get(objective), STRATEGIES.get(strategy)):
+        below = merged(below, row.defaults if row else {})
+    return below
+
+
+class Settings(_WithParts):
+    """All settings of a run.
+
+    >>> ccl.Settings(strategy="finetuning", epochs=3).memory.per_cluster
+    20
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, values: Any, info: ValidationInfo) -> Any:
+        """What the chosen objective and strategy want by default lies below what was asked for."""
+        if not isinstance(values, dict) or (info.context or {}).get(WHOLE):
+            return values
+        chosen = {name: values.get(name, cls.model_fields[name].default) for name in ("objective", "strategy")}
+        return merged(own_defaults(str(chosen["objective"]), str(chosen["strategy"])), values)
+
+    @property
+    def is_too_narrow_for_channels_last(self) -> bool:
+        """Below 8 channels torch 2.13 corrupts memory in the backward pass of a ResNet's strided convolutions."""
+        return self.encoder.backbone.startswith("resnet") and (self.encoder.width or 64) < 8
+
+    @property
+    def method(self) -> Strategy:
+        """The strategy's row with what these settings change of it."""
+        own, weights = STRATEGIES[self.strategy], self.weights.model_dump()
+        # A part whose weight is 0 is left out, so that it costs nothing and changes nothing.
+        names = own.retention if self.retention is None else self.retention
+        return replace(
+            own,
+            selection=own.selection and (self.memory.selection or own.selection),
+            retention=tuple(name for name in names if weights[name] > 0),
+            composition=self.composition or own.composition,
+            weight_rule=self.weight_rule or own.weight_rule,
+        )
+
+    @property
+    def stream_seed(self) -> int:
+        """What draws the order of classes and images."""
+        return self.seed if self.data.seed is None else self.data.seed
+
+    @property
+    def stream_kind(self) -> str:
+        """What `data.stream` says, auto resolved."""
+        if self.data.stream != "auto":
+            return self.data.stream
+        return "domain" if len(self.dataset) > 1 else "class"
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Settings":
+        why = refusal(self.strategy, self.method, self.objective)
+        why = why or backbone_refusal(self.objective, self.encoder.backbone)
+        if why:
+            raise RefusedError(why)
+        self._refuse_parts()
+        if self.optimizer.warmup_epochs >= self.epochs > 1:
+            raise ValueError(
+                f"optimizer.warmup_epochs {self.optimizer.warmup_epochs} leaves nothing of {self.epochs} epochs; "
+                f"nearest valid value: {self.epochs - 1}"
+            )
+        kind = self.stream_kind
+        if self.data.mixing is not None and kind not in ("blurred", "free"):
+            raise ValueError(f"data.mixing is for data.stream=blurred or free, not {kind}; set data.stream=blurred")
+        if self.data.chunk is not None and kind != "free":
+            raise ValueError(f"data.chunk is for data.stream=free, not {kind}; set steps instead, or data.stream=free")
+        if isinstance(self.data.classes, dict):
+            for name in self.data.classes:
+                if name not in self.dataset:
+                    raise ValueError(f"data.classes names {name!r}, no dataset here{did_you_mean(name, self.dataset)}")
+        if self.batch_size % self.encoder.batch_norm_groups:
+            groups = self.encoder.batch_norm_groups
+            nearest = max(groups, round(self.batch_size / groups) * groups)
+            raise ValueError(
+                f"batch_size {self.batch_size} can't be split in {groups} encoder.batch_norm_groups; "
+                f"nearest valid value: {nearest}"
+            )
+        if self.performance.channels_last is True and self.is_too_narrow_for_channels_last:
+            raise ValueError(
+                f"performance.channels_last=true needs encoder.width 8 or more, got {self.encoder.width}; "
+                "set performance.channels_last=auto"
+            )
+        return self
+
+    def _refuse_parts(self) -> None:
+        """What a part needs as it is set, beside what its row says."""
+        method = self.method
+        what = None if method.selection is not None else f"a memory, and strategy {self.strategy} has none"
+        if OLD_IMAGES not in COMPOSITIONS[method.composition].gives:
+            what = f"{OLD_IMAGES}, and composition {method.composition} has none"
+        for name in method.retention if what else ():
+            section = getattr(self, name, None)
+            if getattr(section, "target", None) == "stored":
+                raise RefusedError(f"{name}.target=stored needs {what}; set {name}.target=average")
+            if getattr(section, "images", None) == "old":
+                raise RefusedError(f"{name}.images=old needs {what}; set {name}.images=all")
+
+
+# What may differ when a run resumes: where things lie, who watches, how often it is saved, the epochs yet to come.
+MAY_CHANGE = frozenset(
+    {"data.root", "data.download", "data.workers", "threads", "trackers", "epochs"}
+    | {"checkpoint.minutes", "checkpoint.keep"}
+)
+
+# What a run fills in from the network's description where it was left open.
+FILLED_IN = frozenset({"views.mean", "views.std", "views.size"})
+
+
+def differences(before: Settings, now: Settings) -> list[str]:
+    """One "name: before -> now" for each setting that differs and must not."""
+    return _differences(before.model_dump(), now.model_dump(), "")
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str) -> list[str]:
+    found = []
+    for name, value in before.items():
+        if isinstance(value, dict) and isinstance(now[name], dict) and value.keys() == now[name].keys():
+            found += _differences(value, now[name], f"{prefix}{name}.")
+        elif value != now[name] and not _may_differ(prefix + name, now[name]):
+            found.append(f"{prefix}{name}: {value} -> {now[name]}")
+    return found
+
+
+def _may_differ(name: str, now: Any) -> bool:
+    return name in MAY_CHANGE or (name in FILLED_IN and now is None)
