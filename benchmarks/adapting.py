@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.result_rows import RESULTS, add_row, is_there, seeds_of
 from ccl import ContinualEncoder
-from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.data import Dataset, ImageSource, load_dataset
 from ccl.evaluation import score_features
 from ccl.report.seed_statistics import estimate

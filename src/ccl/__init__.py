@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from ccl.continual_encoder.classifiers import save as save_classifier
     from ccl.continual_encoder.continual_encoder import ContinualEncoder
     from ccl.continual_encoder.exporting import export, load_backbone
-    from ccl.continual_encoder.feature_files import read_features, write_features
-    from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
-    from ccl.continual_encoder.frozen_encoder import start as frozen_start
+    from ccl.continual_encoder.features import read_features, write_features
+    from ccl.continual_encoder.frozen import FrozenEncoder, frozen
+    from ccl.continual_encoder.frozen import start as frozen_start
+    from ccl.continual_encoder.judge import probe
     from ccl.continual_encoder.model_card import write_card
-    from ccl.continual_encoder.probing import probe
     from ccl.continual_encoder.searching import Collection, stored_collection, write_sheet
     from ccl.continual_encoder.searching import find as find_similar
     from ccl.continual_encoder.transformer import EncoderTransformer
@@ -118,28 +118,28 @@ _HOMES = {
     "Collection": "continual_encoder.searching:Collection",
     "ContinualEncoder": "continual_encoder.continual_encoder:ContinualEncoder",
     "EncoderTransformer": "continual_encoder.transformer:EncoderTransformer",
-    "FrozenEncoder": "continual_encoder.frozen_encoder:FrozenEncoder",
+    "FrozenEncoder": "continual_encoder.frozen:FrozenEncoder",
     "RunRecord": "runs.run_folder:RunRecord",
     "Settings": "settings:Settings",
     "UserError": "errors:UserError",
     "export": "continual_encoder.exporting:export",
     "find_similar": "continual_encoder.searching:find",
-    "frozen": "continual_encoder.frozen_encoder:frozen",
-    "frozen_start": "continual_encoder.frozen_encoder:start",
+    "frozen": "continual_encoder.frozen:frozen",
+    "frozen_start": "continual_encoder.frozen:start",
     "gather": "data.ingest:gather",
     "load_backbone": "continual_encoder.exporting:load_backbone",
     "load_classifier": "continual_encoder.classifiers:load",
     "load_dataset": "data.dataset_loader:load_dataset",
     "load_settings": "loading:load_settings",
     "predict": "continual_encoder.classifiers:predict",
-    "read_features": "continual_encoder.feature_files:read_features",
+    "read_features": "continual_encoder.features:read_features",
     "read_run": "runs.run_folder:read_run",
     "run": "runs.run:run",
     "save_classifier": "continual_encoder.classifiers:save",
     "stored_collection": "continual_encoder.searching:stored_collection",
-    "probe": "continual_encoder.probing:probe",
+    "probe": "continual_encoder.judge:probe",
     "write_card": "continual_encoder.model_card:write_card",
-    "write_features": "continual_encoder.feature_files:write_features",
+    "write_features": "continual_encoder.features:write_features",
     "write_sheet": "continual_encoder.searching:write_sheet",
 }
 

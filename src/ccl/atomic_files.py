@@ -7,9 +7,12 @@ removed; what a kill leaves has a hidden name with `.part` in it and is never re
 import csv
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from ccl.errors import UserError
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -86,3 +89,17 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def check_target(path: Path, suffixes: Collection[str], what: str) -> None:
+    """Refuse a file that could not be written: another suffix than the known ones, a folder, no place for it."""
+    if path.suffix not in suffixes:
+        raise UserError(f"{path}: {what} is written as {', '.join(suffixes)}; name a file that ends so")
+    if os.path.isdir(path):
+        raise UserError(f"{path} is a folder; name a file")
+    folder = next(folder for folder in path.absolute().parents if os.path.exists(folder))
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"can't write {path}: {folder}: {error.strerror}") from error

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.run_files import TIMES
 
 TINY: dict[str, Any] = {

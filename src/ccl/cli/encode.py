@@ -35,8 +35,8 @@ def encode(
     from rich.console import Console
 
     from ccl.cli.image_input import gathered, read, report_left_out
-    from ccl.continual_encoder.feature_files import check_features_target, write_features
-    from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.continual_encoder.features import check_features_target, write_features
+    from ccl.continual_encoder.frozen import frozen
     from ccl.errors import counted
     from ccl.runs.display import note
 
@@ -60,8 +60,8 @@ def _encode_parts(
     state: Path, images: list[str], out: Path, version: int | None, shard: str, part_images: int, console: "Console"
 ) -> None:
     from ccl.cli.image_input import bar, named, report_parts
-    from ccl.continual_encoder import feature_parts
-    from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.continual_encoder import features as feature_parts
+    from ccl.continual_encoder.frozen import frozen
 
     share = feature_parts.parse_share(shard)
     feature_parts.check_parts_target(out)

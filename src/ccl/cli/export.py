@@ -27,7 +27,7 @@ def export(
 
     from ccl.cli.image_input import bar, gathered, report_left_out
     from ccl.continual_encoder import exporting
-    from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.continual_encoder.frozen import frozen
     from ccl.continual_encoder.hub_folder import write_export
     from ccl.runs.display import note
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from torch import Tensor
 
 from ccl.continual_encoder import FrozenEncoder
-from ccl.continual_encoder.feature_parts import Manifest, Written, missing_parts
-from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
+from ccl.continual_encoder.features import Manifest, Written, missing_parts
+from ccl.continual_encoder.images import bad_images_beside, listing_bad_images
 from ccl.data import BadImage, Gathered, ImageSource, gather, write_bad_images
 from ccl.data.found_images import find_images
 from ccl.data.ingest import MAX_BAD

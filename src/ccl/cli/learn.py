@@ -10,7 +10,7 @@ import typer
 from ccl.cli.options import MAX_BAD, SET
 
 if TYPE_CHECKING:
-    from ccl.continual_encoder.drop_outcome import Outcome
+    from ccl.continual_encoder.drop import Outcome
     from ccl.runs.display import PlainDisplay, RichDisplay
 
 
@@ -56,7 +56,7 @@ def learn(
 
     Example: ccl learn week-1/ --into my-encoder && ccl learn week-2.zip --into my-encoder --max-drop 2
     """
-    from ccl.continual_encoder.default_settings import refuse_mistakes
+    from ccl.continual_encoder.defaults import refuse_mistakes
     from ccl.errors import UserError
     from ccl.loading import parsed
     from ccl.section import merged
@@ -69,13 +69,13 @@ def learn(
         raise UserError("--keep is for an encoder that starts from weights; add --from")
 
     from ccl.continual_encoder import ContinualEncoder
-    from ccl.continual_encoder.encoder_folder import EncoderFolder
+    from ccl.continual_encoder.folder import EncoderFolder
     from ccl.runs.display import make_display
 
     display, was_there = make_display(), os.path.exists(into)
     try:
         if start is not None:
-            from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
+            from ccl.continual_encoder.images import bad_images_beside, listing_bad_images
             from ccl.continual_encoder.pretrained_start import begin_from
 
             with listing_bad_images(bad_images_beside(into)):
@@ -105,7 +105,7 @@ def learn(
 
 def _show(outcome: "Outcome", display: "PlainDisplay | RichDisplay") -> None:
     """What became of a drop: tables, a line each for health and for what was gained and lost, warnings."""
-    from ccl.continual_encoder.tables import probe_and_health, step_warnings
+    from ccl.continual_encoder.show import probe_and_health, step_warnings
     from ccl.report.tables import to_rich
 
     if outcome.kind == "planned":

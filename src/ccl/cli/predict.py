@@ -28,7 +28,7 @@ def predict(
 
     from ccl.cli.image_input import gathered, read, report_left_out
     from ccl.continual_encoder import classifiers
-    from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.continual_encoder.frozen import frozen
     from ccl.errors import counted
     from ccl.runs.display import note
 

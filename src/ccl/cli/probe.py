@@ -28,10 +28,10 @@ def probe(
 
     from ccl.cli.image_input import bar, report_left_out
     from ccl.continual_encoder.classifiers import check_classifier_target, default_path, save
-    from ccl.continual_encoder.frozen_encoder import frozen, start
-    from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
-    from ccl.continual_encoder.probe_tables import class_table, score_table, write_confusion
-    from ccl.continual_encoder.probing import probe as probed
+    from ccl.continual_encoder.frozen import frozen, start
+    from ccl.continual_encoder.images import bad_images_beside, listing_bad_images
+    from ccl.continual_encoder.judge import probe as probed
+    from ccl.continual_encoder.show import class_table, score_table, write_confusion
     from ccl.data import load_dataset
     from ccl.errors import UserError, counted
     from ccl.report.tables import to_rich

@@ -29,7 +29,7 @@ def search(
     from rich.console import Console
 
     from ccl.cli.image_input import gathered, read, report_left_out
-    from ccl.continual_encoder.frozen_encoder import frozen
+    from ccl.continual_encoder.frozen import frozen
     from ccl.continual_encoder.searching import (
         Collection,
         check_sheet_size,

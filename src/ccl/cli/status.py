@@ -9,7 +9,7 @@ import typer
 from ccl.cli.options import ENCODER
 
 if TYPE_CHECKING:
-    from ccl.continual_encoder.encoder_folder import EncoderFolder
+    from ccl.continual_encoder.folder import EncoderFolder
 
 
 def status(
@@ -22,8 +22,7 @@ def status(
 
     Example: ccl status my-encoder
     """
-    from ccl.continual_encoder.encoder_folder import EncoderFolder
-    from ccl.continual_encoder.folder_status import folder_status
+    from ccl.continual_encoder.folder import EncoderFolder, folder_status
 
     folder = EncoderFolder(state)
     now = folder_status(folder)
@@ -40,9 +39,8 @@ def status(
 def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
     from rich.console import Console
 
-    from ccl.continual_encoder.gains import gains_line
-    from ccl.continual_encoder.pretrained_start import STARTED
-    from ccl.continual_encoder.tables import history, probe_and_health, step_warnings
+    from ccl.continual_encoder.folder import STARTED
+    from ccl.continual_encoder.show import gains_line, history, probe_and_health, step_warnings
     from ccl.errors import counted
     from ccl.report.tables import to_rich
 

@@ -9,7 +9,7 @@ import typer
 from ccl.errors import counted
 
 if TYPE_CHECKING:
-    from ccl.continual_encoder.encoder_folder import EncoderFolder
+    from ccl.continual_encoder.folder import EncoderFolder
 
 
 def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or an encoder folder.")) -> None:
@@ -21,7 +21,7 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or an
 
     Example: ccl verify runs/ccl
     """
-    from ccl.continual_encoder.encoder_folder import EncoderFolder
+    from ccl.continual_encoder.folder import EncoderFolder
     from ccl.data import BadImageError
     from ccl.data.decoding import decode
     from ccl.run_files import CHECKPOINTS

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ccl.continual_encoder.continual_encoder import ContinualEncoder as ContinualEncoder
-    from ccl.continual_encoder.frozen_encoder import FrozenEncoder as FrozenEncoder
+    from ccl.continual_encoder.frozen import FrozenEncoder as FrozenEncoder
     from ccl.continual_encoder.transformer import EncoderTransformer as EncoderTransformer
 
 _HOMES = {
     "ContinualEncoder": "continual_encoder",
     "EncoderTransformer": "transformer",
-    "FrozenEncoder": "frozen_encoder",
+    "FrozenEncoder": "frozen",
 }
 __all__ = ["ContinualEncoder", "EncoderTransformer", "FrozenEncoder"]
 

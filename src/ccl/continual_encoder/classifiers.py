@@ -12,10 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from ccl.atomic_files import write_csv, write_file
-from ccl.continual_encoder.encoder_folder import CLASSIFIERS
-from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.output_checks import check_target
+from ccl.atomic_files import check_target, write_csv, write_file
+from ccl.continual_encoder.folder import CLASSIFIERS
+from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.evaluation import LinearClassifier, ProbeScore, fair_voters, fit

@@ -7,10 +7,8 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ccl.continual_encoder.current_version import pin_version, roll_back
-from ccl.continual_encoder.drop_outcome import KEEP_VERSIONS, Options, Outcome
-from ccl.continual_encoder.drop_stream import drops
-from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.defaults import refuse_mistakes
+from ccl.continual_encoder.drop import KEEP_VERSIONS, Options, Outcome, drops, learn
 from ccl.continual_encoder.encoder_uses import (
     encode_images,
     export_version,
@@ -19,15 +17,13 @@ from ccl.continual_encoder.encoder_uses import (
     search_images,
 )
 from ccl.continual_encoder.exporting import Exported
-from ccl.continual_encoder.folder_status import folder_status, in_brief
-from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen
-from ccl.continual_encoder.image_arguments import Images, name_of
-from ccl.continual_encoder.learn_drop import learn
-from ccl.continual_encoder.new_folder import make_folder
-from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
-from ccl.continual_encoder.page import write_state_page
-from ccl.continual_encoder.probing import ProbeReport
+from ccl.continual_encoder.folder import EncoderFolder, folder_status, in_brief, pin_version, roll_back
+from ccl.continual_encoder.frozen import FrozenEncoder, frozen
+from ccl.continual_encoder.images import Images, bad_images_beside, listing_bad_images, name_of
+from ccl.continual_encoder.judge import ProbeReport
+from ccl.continual_encoder.pretrained_start import begin_from
 from ccl.continual_encoder.searching import Answer
+from ccl.continual_encoder.show import write_page
 from ccl.data.ingest import MAX_BAD
 from ccl.errors import UserError
 from ccl.runs.display import make_display
@@ -52,7 +48,7 @@ class ContinualEncoder:
     """
 
     def __init__(self, folder: EncoderFolder) -> None:
-        self._state = folder
+        self._folder = folder
 
     @classmethod
     def create(
@@ -108,54 +104,62 @@ class ContinualEncoder:
         settings = {name: value for name, value in named.items() if value is not None} | further
         if isinstance(weights, Mapping):
             settings["weights"], weights = weights, None
-        state = EncoderFolder(Path(folder))
-        make_folder(state, settings, weights, [keep] if isinstance(keep, str | Path) else keep)
-        return cls(state)
+        refuse_mistakes(settings)
+        made, kept = EncoderFolder(Path(folder)), [keep] if isinstance(keep, str | Path) else keep
+        if weights is not None:
+            made.refuse_existing()
+            with listing_bad_images(bad_images_beside(made.path)):
+                begin_from(made, str(weights), settings, kept)
+        elif kept:
+            raise UserError("keep is for an encoder that starts from weights; name them too")
+        else:
+            made.make(settings)
+        return cls(made)
 
     @classmethod
     def open(cls, folder: str | Path) -> "ContinualEncoder":
         """An encoder folder that exists."""
-        state = EncoderFolder(Path(folder))
-        state.ledger()
-        return cls(state)
+        opened = EncoderFolder(Path(folder))
+        opened.ledger()
+        return cls(opened)
 
     def __repr__(self) -> str:
         """What the ledger says, without reading a version."""
-        return f"ContinualEncoder({str(self.folder)!r}, {in_brief(self._state)})"
+        return f"ContinualEncoder({str(self.folder)!r}, {in_brief(self._folder)})"
 
     def status(self) -> dict[str, Any]:
         """Versions, drops and events, and what is wrong with the current version, as `ccl status --json` has them."""
-        return folder_status(self._state)
+        return folder_status(self._folder)
 
     @property
     def folder(self) -> Path:
-        return self._state.path
+        return self._folder.path
 
     @property
     def version(self) -> int:
         """The current version; 0 before the first drop: what it started from, if it started from weights."""
-        return self._state.ledger().current
+        return self._folder.ledger().current
 
     @property
     def pinned(self) -> int | None:
         """The version that is used whatever is learned, if one is pinned."""
-        return self._state.ledger().pinned
+        return self._folder.ledger().pinned
 
     @property
     def versions(self) -> list[int]:
         """Those that are still there."""
-        return self._state.numbers(self._state.ledger())
+        return self._folder.numbers(self._folder.ledger())
 
     @property
     def num_steps(self) -> int:
         """Drops that the current version has learned."""
         current = self.version
-        return len(self._state.load(current).about["steps"]) if current else 0
+        return len(self._folder.load(current).about["steps"]) if current else 0
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """All that happened to the state, the oldest first."""
-        return self._state.ledger().events
+        """All that happened to the folder, the oldest first."""
+        return self._folder.ledger().events
 
     def learn(
         self,
@@ -193,12 +197,12 @@ class ContinualEncoder:
             dry_run=dry_run,
         )
         outcomes = []
-        for drop in drops(self._state, images, chunk, max_bad):
+        for drop in drops(self._folder, images, chunk, max_bad):
             with listing_bad_images(bad_images_beside(self.folder)):
-                outcomes.append(learn(self._state, drop, display, options))
+                outcomes.append(learn(self._folder, drop, display, options))
             if outcomes[-1].kind in ("refused", "planned"):
                 break
-            write_state_page(self._state)
+            write_page(self._folder)
         return outcomes
 
     def frozen(self, version: int | None = None) -> FrozenEncoder:
@@ -220,7 +224,7 @@ class ContinualEncoder:
 
         With `return_paths` also the path of each row; then unusable files, up to 5 %, are left out.
         """
-        rows, paths = encode_images(self._state, images, version, may_skip=return_paths)
+        rows, paths = encode_images(self._folder, images, version, may_skip=return_paths)
         return (rows, paths) if return_paths else rows
 
     def probe(
@@ -230,7 +234,7 @@ class ContinualEncoder:
 
         Saved, it is what `predict` uses. More than `max_bad` percent of unusable files are refused.
         """
-        return probe_folder(self._state, Path(labelled), version, max_bad, save=save)
+        return probe_folder(self._folder, Path(labelled), version, max_bad, save=save)
 
     def predict(
         self,
@@ -246,17 +250,17 @@ class ContinualEncoder:
         one has none.
         """
         chosen = None if classifier is None else Path(classifier)
-        return predict_images(self._state, images, version, chosen, any_version=any_version)
+        return predict_images(self._folder, images, version, chosen, any_version=any_version)
 
     def search(
         self, queries: Images, images: Images, path: str | Path, *, k: int = 10, version: int | None = None
     ) -> list[Answer]:
         """The k images most like each query, best first; written as a sheet to look at, .html or .png."""
-        return search_images(self._state, queries, images, Path(path), k, version)
+        return search_images(self._folder, queries, images, Path(path), k, version)
 
     def health(self, version: int | None = None) -> dict[str, Any]:
         """How this version compared with the one before on the remembered images, as plain values, with a verdict."""
-        steps = self._state.version(version).about["steps"]
+        steps = self._folder.version(version).about["steps"]
         if not steps:
             raise UserError(f"version 0 of {self.folder} is what it started from: there is nothing to compare it with")
         step = steps[-1]
@@ -268,18 +272,18 @@ class ContinualEncoder:
 
         A path without a suffix is a folder in the hub's layout. Without images it is checked on those it remembers.
         """
-        return export_version(self._state, Path(path), images, version)
+        return export_version(self._folder, Path(path), images, version)
 
     def rollback(self, to: int | None = None) -> int:
         """Make an older version current, by default the newest good one before the current one.
 
         What was learned since may be learned anew.
         """
-        goal = roll_back(self._state, to)
-        write_state_page(self._state)
+        goal = roll_back(self._folder, to)
+        write_page(self._folder)
         return goal
 
     def pin(self, version: int | None) -> None:
         """Use this version whatever is learned meanwhile; None: the current one, always."""
-        pin_version(self._state, version)
-        write_state_page(self._state)
+        pin_version(self._folder, version)
+        write_page(self._folder)

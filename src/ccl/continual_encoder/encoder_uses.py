@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccl.continual_encoder import classifiers
-from ccl.continual_encoder.encoder_folder import EncoderFolder
 from ccl.continual_encoder.exporting import Exported
-from ccl.continual_encoder.frozen_encoder import frozen, start
+from ccl.continual_encoder.folder import EncoderFolder
+from ccl.continual_encoder.frozen import frozen, start
 from ccl.continual_encoder.hub_folder import write_export
-from ccl.continual_encoder.image_arguments import Images, gathered
-from ccl.continual_encoder.output_checks import bad_images_beside, listing_bad_images
-from ccl.continual_encoder.probing import ProbeReport, probe
+from ccl.continual_encoder.images import Images, bad_images_beside, gathered, listing_bad_images
+from ccl.continual_encoder.judge import ProbeReport, probe
 from ccl.continual_encoder.searching import Answer, Collection, check_sheet_target, find, write_sheet
 from ccl.data import EncodedSource, ImageSource, load_dataset
 from ccl.errors import UserError

@@ -16,10 +16,9 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from ccl.atomic_files import replacing
+from ccl.atomic_files import check_target, replacing
 from ccl.catalogue import CLASS_PATH, foreign_kind
-from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.output_checks import check_target
+from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.data import ImageSource, chain, load_dataset
 from ccl.encoders import make_backbone
 from ccl.encoders.feature_extraction import evaluating

@@ -9,7 +9,7 @@ from typing import Any
 from ccl.atomic_files import write_folder
 from ccl.catalogue import TIMM, foreign_kind
 from ccl.continual_encoder.exporting import Exported, check_export_target, export, is_folder
-from ccl.continual_encoder.frozen_encoder import FrozenEncoder
+from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.continual_encoder.model_card import card, write_card
 from ccl.data import ImageSource
 from ccl.encoders.weights import ABOUT, CONFIG, MODEL

@@ -12,7 +12,7 @@ import torch
 from ccl.atomic_files import write_file
 from ccl.catalogue import foreign_kind
 from ccl.continual_encoder.exporting import Exported
-from ccl.continual_encoder.frozen_encoder import FrozenEncoder
+from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.report.page_parts import render
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from ccl.catalogue import BACKBONES, CLASS_PATH, TIMM, foreign_kind
-from ccl.continual_encoder.default_settings import choose_start
-from ccl.continual_encoder.drop_settings import ASKED
-from ccl.continual_encoder.encoder_folder import STATE, EncoderFolder, Ledger
-from ccl.continual_encoder.frozen_encoder import STUDENT
+from ccl.continual_encoder.defaults import choose_start, is_on_gpu
+from ccl.continual_encoder.folder import ASKED, ENCODER, STARTED, EncoderFolder, Ledger
+from ccl.continual_encoder.frozen import STUDENT
 from ccl.data import Gathered, gather, squared
 from ccl.data.ingest import MAX_BAD
 from ccl.encoders.foreign_backbones import reads
@@ -31,7 +30,6 @@ from ccl.settings import PRETRAINED, Settings
 from ccl.training import Observer
 
 BEFORE = -1  # the step of images that stand for what was known before the first
-STARTED = "started"  # the event
 _SMALLER = 128  # px: the size in which a network that can read it learns on a CPU
 
 
@@ -66,7 +64,7 @@ def _described(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def begin_from(
-    state: EncoderFolder,
+    folder: EncoderFolder,
     weights: str,
     asked: Mapping[str, Any],
     keep: Sequence[str | Path] = (),
@@ -79,23 +77,23 @@ def begin_from(
     percent of unusable files among them are refused.
     """
     display = display or Observer()
-    with locked(state.path, STATE):
-        ledger = state.ledger() if state.exists() else Ledger()
+    with locked(folder.path, ENCODER):
+        ledger = folder.ledger() if folder.exists() else Ledger()
         about = {"weights": weights, "keep": [str(path) for path in keep]}
-        if _is_begun(state, ledger, about):
+        if _is_begun(folder, ledger, about):
             return
         ledger.asked = merged(ledger.asked, asked)
         settings, start = _chosen(weights, ledger.asked, display)
         memory, digests = _kept(settings, keep, display, max_bad)
-        state.write(ledger)  # first: it marks the folder as an encoder folder
-        state.write_settings(settings)
-        _write_version(state, settings, start, memory, digests, ledger.asked)
+        folder.write(ledger)  # first: it marks the folder as an encoder folder
+        folder.write_settings(settings)
+        _write_version(folder, settings, start, memory, digests, ledger.asked)
         ledger.record(STARTED, version=0, **about, line=start.line, num_kept=len(memory))
-        state.write(ledger)
+        folder.write(ledger)
 
 
 def _write_version(
-    state: EncoderFolder,
+    folder: EncoderFolder,
     settings: Settings,
     start: Start,
     memory: RehearsalMemory,
@@ -117,22 +115,22 @@ def _write_version(
         "weights": start.line,
         ASKED: dict(asked),
     }
-    state.remember_seen(0, digests)
-    state.versions.remove(0)  # of a process that was killed here
-    state.versions.save(joined_parts({"learner": tensors, "memory": memory.state_dict()}), about, number=0)
+    folder.remember_seen(0, digests)
+    folder.versions.remove(0)  # of a process that was killed here
+    folder.versions.save(joined_parts({"learner": tensors, "memory": memory.state_dict()}), about, number=0)
 
 
-def _is_begun(state: EncoderFolder, ledger: Ledger, about: Mapping[str, Any]) -> bool:
+def _is_begun(folder: EncoderFolder, ledger: Ledger, about: Mapping[str, Any]) -> bool:
     """Whether this folder has this start; refuses one that has another, or has learned without one."""
     events = [event for event in ledger.events if event["kind"] == STARTED]
     if not events and ledger.current == 0:
         return False
     if not events:
-        raise UserError(f"{state.path} has learned from nothing already; name another folder to start from weights")
+        raise UserError(f"{folder.path} has learned from nothing already; name another folder to start from weights")
     for key, value in about.items():
         if events[-1][key] != value:
             raise UserError(
-                f"{state.path} started from {events[-1]['weights']} (kept: {events[-1]['keep'] or 'nothing'}); "
+                f"{folder.path} started from {events[-1]['weights']} (kept: {events[-1]['keep'] or 'nothing'}); "
                 "leave --from and --keep out, or name another folder"
             )
     return True
@@ -141,8 +139,7 @@ def _is_begun(state: EncoderFolder, ledger: Ledger, about: Mapping[str, Any]) ->
 def _chosen(weights: str, asked: Mapping[str, Any], display: Observer) -> tuple[Settings, Start]:
     """Settings for the start, and the start itself; the size is the network's own, or a smaller one for a CPU."""
     known = merged({"encoder": source_of(weights, asked)}, asked)
-    device = str(asked.get("device", "auto")).partition(":")[0]
-    is_gpu = torch.cuda.is_available() if device == "auto" else device == "cuda"
+    is_gpu = is_on_gpu(str(asked.get("device", "auto")))
     path = Path(weights)
     said = dict(read_config(path).get("preprocessing", {})) if os.path.exists(path) else {}
     settings = choose_start(known, is_gpu, None, said)[0]

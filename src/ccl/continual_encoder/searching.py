@@ -9,11 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.atomic_files import replacing
-from ccl.continual_encoder.feature_files import read_features
-from ccl.continual_encoder.feature_parts import read_parts
-from ccl.continual_encoder.frozen_encoder import FrozenEncoder
-from ccl.continual_encoder.output_checks import check_target
+from ccl.atomic_files import check_target, replacing
+from ccl.continual_encoder.features import read_features, read_parts
+from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.errors import UserError
 from ccl.report.page_parts import render, thumbnail
 

@@ -13,7 +13,8 @@ from drops import Deliver, deliver_to
 from PIL import Image
 
 from ccl.cli import main
-from ccl.continual_encoder import FrozenEncoder, frozen_encoder
+from ccl.continual_encoder import FrozenEncoder
+from ccl.continual_encoder import frozen as frozen_module
 from ccl.data import load_dataset
 from ccl.encoders import make_encoder
 from ccl.settings import EncoderSettings
@@ -102,8 +103,8 @@ def command(shell: Command, make_frozen: MakeFrozen, monkeypatch: pytest.MonkeyP
     def frozen(state: Path, version: int | None) -> FrozenEncoder:
         return make_frozen(version=version or 3, seed=version or 3)
 
-    monkeypatch.setattr(frozen_encoder, "frozen", frozen)
-    monkeypatch.setattr(frozen_encoder, "start", lambda state: make_frozen(version=0, seed=99))
+    monkeypatch.setattr(frozen_module, "frozen", frozen)
+    monkeypatch.setattr(frozen_module, "start", lambda state: make_frozen(version=0, seed=99))
     return shell
 
 

@@ -8,7 +8,7 @@ from drops import TINY, Deliver
 from torch import Tensor
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.runs.run_checkpoint import by_part
 
 QUIET: dict[str, Any] = {"progress": False}

@@ -24,7 +24,7 @@ from ccl.continual_encoder.classifiers import (
     save,
     write_predictions,
 )
-from ccl.continual_encoder.probing import probe
+from ccl.continual_encoder.judge import probe
 from ccl.data import load_dataset
 from ccl.errors import UserError
 

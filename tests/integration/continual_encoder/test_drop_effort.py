@@ -8,8 +8,9 @@ import pytest
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.drop_effort import DropSize, choose_effort
-from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder import defaults
+from ccl.continual_encoder.defaults import DropSize, choose_effort
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.errors import UserError
 from ccl.runs.run_checkpoint import RunState
 
@@ -56,8 +57,7 @@ def test_drops_of_a_folder_choose_anew_and_what_was_asked_for_stays(
         return {"batch_size": 10 + len(seen), "epochs": len(seen), "moco_v2": {"queue_size": queue}}, "why"
 
     seen: list[DropSize] = []
-    for module in ("default_settings", "drop_settings"):
-        monkeypatch.setattr(f"ccl.continual_encoder.{module}.choose_effort", choice)
+    monkeypatch.setattr(defaults, "choose_effort", choice)
     encoder = ContinualEncoder.create(tmp_path / "state", **{**FREE, "memory": {"clusters": 3, "budget": 12}})
     seen.clear()  # a mistake is looked for with a choice of its own
     encoder.learn(deliver("week-1"), **QUIET)
@@ -68,11 +68,15 @@ def test_drops_of_a_folder_choose_anew_and_what_was_asked_for_stays(
     last = EncoderFolder(encoder.folder).settings()
     assert first is not None
     assert last is not None
-    assert seen == [DropSize(30), DropSize(30, 12, 30), DropSize(20, 12, 60)]
+    assert [(one.num_new, one.num_remembered, one.num_seen) for one in seen] == [
+        (30, 0, 0),
+        (30, 12, 30),
+        (20, 12, 60),
+    ]
     assert (first.batch_size, last.batch_size) == (first.epochs + 10, 9)  # asked for once, it stays
     assert last.epochs == 3
     assert last.moco_v2.queue_size == 64 > first.moco_v2.queue_size  # it has grown
-    about = encoder._state.load(3).about
+    about = encoder._folder.load(3).about
     assert about["asked"]["batch_size"] == 9
     assert about["asked"]["memory"]["budget"] == 12
     encoder.rollback(1)
@@ -102,12 +106,11 @@ def test_a_drop_that_is_resumed_keeps_what_it_chose(
     before = EncoderFolder(encoder.folder).settings()
     drop = json.loads((encoder.folder / "learning" / "drop.json").read_text())
     assert drop["asked"]["temperature"] == 0.3
-    for module in ("default_settings", "drop_settings"):  # a later ccl may choose otherwise
-        monkeypatch.setattr(f"ccl.continual_encoder.{module}.choose_effort", _other)
+    monkeypatch.setattr(defaults, "choose_effort", _other)  # a later ccl may choose otherwise
     (outcome,) = encoder.learn(deliver("week-1"), **QUIET)
     assert outcome.kind == "learned"
     assert EncoderFolder(encoder.folder).settings() == before
-    assert encoder._state.load(1).about["asked"]["temperature"] == 0.3
+    assert encoder._folder.load(1).about["asked"]["temperature"] == 0.3
 
 
 def _plug(*_: Any) -> None:
@@ -149,7 +152,7 @@ def test_the_line_says_how_many_were_kept_of_how_many(tmp_path: Path, deliver: D
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
     encoder.learn(deliver("week-1"), **QUIET)
     (outcome,) = encoder.learn(deliver("week-2", "textures"), **QUIET)
-    memory = encoder._state.memory_of(2)
+    memory = encoder._folder.memory_of(2)
     size = sum(map(len, memory.files)) / 1e6
     assert f"Kept 6 of its 30 images (12 of 60 in all, {size:.1f} MB); the others are not needed" in outcome.message
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from ccl.continual_encoder.feature_files import read_features, write_features
-from ccl.continual_encoder.output_checks import check_target
+from ccl.atomic_files import check_target
+from ccl.continual_encoder.features import read_features, write_features
 from ccl.errors import UserError, require
 
 NAMES = ['a, "b".png', "zeile\numbruch.png", "kyrillisch-ж.png", "bytes-\udcff.png"]

@@ -9,14 +9,14 @@ import torch
 from made_shards import png, write_tar
 
 from ccl.continual_encoder import FrozenEncoder
-from ccl.continual_encoder.feature_files import read_features
-from ccl.continual_encoder.feature_parts import (
+from ccl.continual_encoder.features import (
     MANIFEST,
     Manifest,
     begin,
     missing_parts,
     parse_share,
     part_path,
+    read_features,
     read_parts,
     write_parts,
 )

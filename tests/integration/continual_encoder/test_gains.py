@@ -11,10 +11,8 @@ import torch
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.gains import MOMENT, frozen_advice, gains_line, recognised
-from ccl.continual_encoder.probing import ProbeReport
-from ccl.continual_encoder.promotion import verdict_of
-from ccl.continual_encoder.tables import step_warnings
+from ccl.continual_encoder.judge import MOMENT, ProbeReport, recognised, verdict_of
+from ccl.continual_encoder.show import frozen_advice, gains_line, step_warnings
 from ccl.data import load_dataset
 from ccl.evaluation import Drift, ProbeScore, Reading, recognition
 from ccl.section import merged
@@ -116,7 +114,7 @@ def test_numbers_are_those_of_the_versions(started: ContinualEncoder, deliver: D
     assert new["start"] == new["before"]
     (second,) = started.learn(deliver("week-2", "textures"), **QUIET)
     gains = second.step["gains"]
-    memory = started._state.memory_of(1)
+    memory = started._folder.memory_of(1)
     old = memory.source_like(load_dataset("symbols", resize=16).train)
     for name, version in (("start", 0), ("before", 1), ("after", 2)):
         encoder = started.frozen(version)

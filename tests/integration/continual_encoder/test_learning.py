@@ -16,8 +16,8 @@ from drops import TINY, Deliver, deliver_to, fingerprint
 from PIL import Image
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder import promotion
-from ccl.continual_encoder.encoder_folder import STATE, STEPS, EncoderFolder
+from ccl.continual_encoder import judge
+from ccl.continual_encoder.folder import ENCODER, STEPS, EncoderFolder
 from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.run_files import read_rows, read_status
@@ -212,7 +212,7 @@ def test_a_worse_version_is_refused_and_taken_later_without_learning_again(
     def measured(encoder: object, viewer: object, images: Dataset) -> dict[str, Any]:
         return {"fingerprint": images.fingerprint, "linear": next(values), "knn": 50.0}
 
-    monkeypatch.setattr(promotion, "measured_accuracy", measured)
+    monkeypatch.setattr(judge, "measured_accuracy", measured)
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
     encoder.learn(deliver("week-1"), probe=labelled, max_drop=5, **QUIET)
     (refused,) = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=5, **QUIET)
@@ -327,7 +327,7 @@ def test_bad_input_gets_a_line_and_loses_nothing(
         encoder.learn(deliver("more", "textures", 40, 20), settings={"epoch": 8}, **QUIET)
     with pytest.raises(UserError, match="holds no images"):
         encoder.learn(deliver("more", "textures", 40, 20), probe=tmp_path / "empty", **QUIET)
-    with locked(encoder.folder, STATE), pytest.raises(UserError, match="is in use by"):
+    with locked(encoder.folder, ENCODER), pytest.raises(UserError, match="is in use by"):
         encoder.learn(deliver("more", "textures", 40, 20), **QUIET)
     with pytest.raises(UserError, match="is an encoder folder already"):
         ContinualEncoder.create(encoder.folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.folder import EncoderFolder
 
 _opened: list[str] | None = None
 

@@ -14,10 +14,9 @@ from drops import TINY, Deliver, fingerprint
 from safetensors.torch import load_file
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.default_settings import choose_start
-from ccl.continual_encoder.drop_effort import DropSize, choose_effort
-from ccl.continual_encoder.encoder_folder import EncoderFolder
+from ccl.continual_encoder.defaults import DropSize, choose_effort, choose_start
 from ccl.continual_encoder.exporting import load_backbone
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.pretrained_start import source_of
 from ccl.errors import UserError
 from ccl.runs.run_checkpoint import RunState

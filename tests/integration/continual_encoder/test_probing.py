@@ -14,9 +14,8 @@ from PIL import Image
 
 from ccl import ContinualEncoder
 from ccl.continual_encoder import FrozenEncoder
-from ccl.continual_encoder.probe_tables import class_table, confusion_figure, score_table, write_confusion
-from ccl.continual_encoder.probing import probe, warnings
-from ccl.continual_encoder.tables import health
+from ccl.continual_encoder.judge import probe, warnings
+from ccl.continual_encoder.show import class_table, confusion_figure, health, score_table, write_confusion
 from ccl.data import load_dataset
 from ccl.evaluation import ProbeScore, pixel_features, score_features
 from ccl.report.figure_style import to_svg

@@ -10,18 +10,18 @@ import pytest
 from drops import Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.encoder_folder import EncoderFolder, Ledger
+from ccl.continual_encoder.folder import Ledger
 from ccl.errors import UserError
 from ccl.training.checkpoint import DamagedError
 
 Command = Callable[..., tuple[int, str, str]]
-FOLDER_OF_0_1 = Path(__file__).parent / "folder_of_0_1"  # two drops, learned by ccl 0.1
+KEPT = Path(__file__).parent / "kept_folder"  # two drops learned, a third one begun: made on 19 November 2026
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """Two versions, both good."""
-    shutil.copytree(FOLDER_OF_0_1, tmp_path / "state")
+    shutil.copytree(KEPT, tmp_path / "state", ignore=shutil.ignore_patterns("learning"))
     return tmp_path / "state"
 
 
@@ -87,19 +87,14 @@ def test_a_rollback_without_a_number_follows_what_the_current_one_was_learned_on
     assert Ledger().ancestors == []
 
 
-def test_a_folder_of_an_earlier_ccl_opens_is_used_and_learns_as_it_did(state: Path, deliver: Deliver) -> None:
-    encoder = ContinualEncoder.open(state)
-    rows = encoder.encode(deliver("some", "textures", 40, 3))
-    assert np.isclose(rows.sum(), 16.624163, atol=1e-4)  # as the ccl that made it had it
-    assert encoder.status()["damage"] is None
-    assert repr(encoder) == f"ContinualEncoder({str(state)!r}, version 2, 60 images in 2 drops)"
+def test_a_folder_kept_from_before_opens_is_used_and_its_drop_resumes(tmp_path: Path, deliver: Deliver) -> None:
+    shutil.copytree(KEPT, tmp_path / "state")
+    encoder, some = ContinualEncoder.open(tmp_path / "state"), deliver("some", "textures", 40, 3)
+    assert np.isclose(encoder.encode(some).sum(), 33.403984, atol=1e-4)  # as the ccl that made it had it
+    assert (encoder.status()["damage"], encoder.status()["learning"]) == (None, "failed")
+    assert repr(encoder).endswith("state', version 2, 60 images in 2 drops)")
+    with pytest.raises(UserError, match="in the middle of learning 'week-3'"):
+        encoder.learn(deliver("week-4", "textures", 60, 20), progress=False)
     (outcome,) = encoder.learn(deliver("week-3", "textures", 40, 20), progress=False)
-    settings = EncoderFolder(state).settings()
-    assert settings is not None
-    chosen = (settings.epochs, settings.batch_size, settings.moco_v2.queue_size, settings.memory.budget)
-    assert chosen == (2, 12, 16, 12)  # it chose once for all drops, and keeps to it
-    assert (outcome.kind, outcome.step["num_remembered"]) == ("learned", 12)
-    encoder.learn(deliver("week-4", "textures", 60, 20), progress=False)
-    settings = EncoderFolder(state).settings()
-    assert settings is not None
-    assert (settings.epochs, settings.batch_size) == (2, 12)
+    assert (outcome.kind, outcome.step["num_remembered"]) == ("learned", 8)
+    assert np.isclose(encoder.encode(some).sum(), 32.77901, atol=1e-4)

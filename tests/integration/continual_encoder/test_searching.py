@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from ccl.continual_encoder import FrozenEncoder, searching
-from ccl.continual_encoder.feature_files import write_features
+from ccl.continual_encoder.features import write_features
 from ccl.continual_encoder.searching import (
     Answer,
     Collection,

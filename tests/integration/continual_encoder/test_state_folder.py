@@ -9,7 +9,7 @@ import pytest
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.encoder_folder import LEDGER, EncoderFolder, Ledger
+from ccl.continual_encoder.folder import LEDGER, EncoderFolder, Ledger
 
 
 def _calls(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, Path], None]) -> None:

@@ -10,9 +10,8 @@ from browsing import LAPTOP, PHONE, browse, measured, needs_chromium
 from drops import TINY, deliver_to
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.encoder_folder import EncoderFolder, Ledger
-from ccl.continual_encoder.page import curve_over_drops, write_state_page
-from ccl.continual_encoder.tables import ACCURACY, MEASURES, history
+from ccl.continual_encoder.folder import EncoderFolder, Ledger
+from ccl.continual_encoder.show import ACCURACY, MEASURES, curve_over_drops, history, write_page
 
 QUIET: dict[str, Any] = {"progress": False}
 
@@ -87,7 +86,7 @@ def test_an_accuracy_stands_with_its_standard_error_and_not_under_health() -> No
 
 def test_a_state_that_has_learned_nothing_has_no_page(tmp_path: Path) -> None:
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
-    write_state_page(EncoderFolder(encoder.folder))
+    write_page(EncoderFolder(encoder.folder))
     assert not (encoder.folder / "report.html").exists()
 
 

@@ -1,0 +1,408 @@
+"""One drop into an encoder folder: gathered, learned as the next step of its stream, judged, promoted or refused.
+
+The same call again resumes where it was interrupted, to the same bits; the images are not needed afterwards.
+"""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ccl.atomic_files import write_file
+from ccl.continual_encoder.defaults import FEWEST_IMAGES, DropSize, changed, choose, is_on_gpu, refuse_mistakes
+from ccl.continual_encoder.folder import ASKED, ENCODER, PROBE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.frozen import load_learner, student_of
+from ccl.continual_encoder.images import Gather, Images, gathering
+from ccl.continual_encoder.judge import CONFUSION, check_labelled, judged, load_labelled, lost_too_much
+from ccl.continual_encoder.planning import plan
+from ccl.continual_encoder.show import gains_line, kept_sentence
+from ccl.data import (
+    ArraySource,
+    BadImage,
+    Gathered,
+    ImageSource,
+    SquaredSource,
+    chunked,
+    gather_arrays,
+    squared,
+    write_bad_images,
+)
+from ccl.data.ingest import MAX_BAD
+from ccl.errors import UserError
+from ccl.loading import without_gone
+from ccl.run_files import METRICS, read_rows
+from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
+from ccl.runs.folder_lock import locked
+from ccl.runs.forecast import refuse_too_large
+from ccl.runs.protocol import code_hash
+from ccl.runs.run_checkpoint import by_part, joined_parts
+from ccl.runs.session import Session
+from ccl.runs.start import resolved
+from ccl.section import merged
+from ccl.settings import Settings, differences
+from ccl.training import Learner, Observer, Progress, learn_step
+from ccl.training.checkpoint import Checkpoint
+from ccl.training.stop_signals import StopRequest
+from ccl.views import Viewer
+
+KEEP_VERSIONS = 5
+BAD_IMAGES, DROP = "bad_images.csv", "drop.json"
+UNPACKED = ".unpacked"  # hidden, should the encoder folder lie in a folder that is learned
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a drop is taken in."""
+
+    name: str = "images"  # what people call it
+    asked: Mapping[str, Any] | None = None  # settings
+    probe: Path | None = None  # a labelled folder to measure accuracy on
+    max_drop: float | None = None  # points that may be lost; None: any
+    restart: bool = False  # forget an unfinished drop
+    keep_versions: int = KEEP_VERSIONS
+    max_bad: float = MAX_BAD  # percent of the labelled folder's files that may be unusable
+    dry_run: bool = False  # only say what it would take
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a drop."""
+
+    kind: Literal["learned", "known", "refused", "planned"]
+    version: int  # the current one; 0 for none
+    message: str  # in a line, or some for "planned"
+    step: Mapping[str, Any]  # what the folder remembers of the drop, as JSON values; empty for "known" and "planned"
+
+    @property
+    def gains(self) -> str:
+        """In a line, what was gained on the new images and lost of the old; empty where nothing was learned."""
+        return gains_line(self.step)
+
+
+def drops(folder: EncoderFolder, images: Images, chunk: int, max_bad: float) -> Iterator[Gather]:
+    """What is given as a whole is one drop; of any other iterable every `chunk` images that are new are one."""
+    if isinstance(images, str | Path | np.ndarray | Tensor | Sequence):
+        yield gathering(images, max_bad)
+    else:
+        for part in chunked(_unseen(folder, images), chunk, minimum=FEWEST_IMAGES):
+            yield gathering(part, max_bad)
+
+
+def _unseen(folder: EncoderFolder, images: Iterable[Any]) -> Iterator[Any]:
+    """Images not met before: so that a stream that is begun anew is cut where it was cut the first time."""
+    known = set()
+    if folder.exists() and not folder.knows_nothing(ledger := folder.ledger()):
+        known = folder.seen(folder.load(ledger.current).about["seen"])
+    for image in images:
+        (digest,) = gather_arrays([image]).digests
+        if digest not in known:
+            known.add(digest)
+            yield image
+
+
+def learn(folder: EncoderFolder, gather: Gather, display: Observer, options: Options) -> Outcome:
+    """Take a drop in, or resume it."""
+    with ExitStack() as held, StopRequest() as stop:
+        held.enter_context(locked(folder.path, ENCODER))
+        ledger = folder.ledger() if folder.exists() else Ledger()
+        folder.sweep(ledger)
+        # A drop begun on another version than the current one became current just before a kill, or never will.
+        if is_begun(folder) and _read(folder).get("parent") != ledger.current:
+            folder.forget_learning()
+        try:
+            return _Drop(folder, ledger, display, options, stop).learn(gather)
+        finally:
+            display.run_ends()
+            if not is_begun(folder):  # nothing was begun: leave no trace
+                folder.forget_learning()
+
+
+class _Drop:
+    """The work on one drop, in the order of its methods."""
+
+    def __init__(
+        self, folder: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
+    ) -> None:
+        self.folder, self.ledger, self.display, self.options, self.stop = folder, ledger, display, options, stop
+        self.asked = options.asked or {}
+        self.parent = None if folder.knows_nothing(ledger) else folder.load(ledger.current)
+        self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
+        self.step = len(self.past["steps"])
+
+    def learn(self, gather: Gather) -> Outcome:
+        is_known = self.folder.seen(self.past["seen"]).__contains__
+        before = self._settings_before()
+        side = None if before is None else before.data.resize
+        gathered = gather(self.folder.learning / UNPACKED, self.display.loading, side, is_known)
+        self.display.run_ends()  # the bar of the gathering
+        for line in gathered.notes:
+            self.display.note(line)
+        new = gathered.without(is_known, first_id=int(self.past["next_id"]))
+        self._note_repeats(new)
+        if not len(new.source):
+            known = "the only image was" if new.num_known == 1 else f"all {new.num_known:,} images were"
+            return Outcome("known", self.ledger.current, f"{known} learned before; nothing to do", {})
+        if len(new.source) < FEWEST_IMAGES:
+            raise UserError(
+                f"too few new images to learn from: {len(new.source)} (at least {FEWEST_IMAGES}); "
+                "keep them and give them together with the next"
+            )
+        pending, settings = self._pending(new, before)
+        device = build_device(settings)
+        refuse_too_large(settings, device)
+        if self.options.dry_run:
+            num_remembered = len(self.folder.memory_of(self.ledger.current)) if self.parent else 0
+            lines = plan(settings, new, num_remembered, self.folder.path, self.options.keep_versions)
+            return Outcome("planned", self.ledger.current, "\n".join(lines), {})
+        probe, max_bad = self.options.probe, self.options.max_bad
+        labelled = load_labelled(probe, settings.data.resize, max_bad) if probe else None
+        self._begin(pending, settings)
+        if gathered.skipped:
+            self._note_bad(gathered.skipped)
+        images = self._sized(new, settings.data.resize)
+        start = student_of(self.parent) if self.parent is not None and self.step == 0 else None
+        learner, viewer = build_learner(settings, device, start), build_viewer(settings, device)
+        try:
+            self._train(settings, learner, viewer, images, pending.fingerprint)
+            step = self._about(new, learner) | judged(
+                self.folder, settings, self.parent, learner, viewer, images, labelled, self.past["steps"]
+            )
+        finally:
+            viewer.close()
+        if step["accuracy"] is not None and (confusion := step["accuracy"].pop(CONFUSION, None)):
+            write_file(self.folder.learning / PROBE, json.dumps(confusion))
+        if self.parent is not None and (reason := lost_too_much(step, self.options.max_drop)):
+            return self._refuse(step, reason)
+        return self._promote(settings, learner, new, step, pending.asked)
+
+    def _settings_before(self) -> Settings | None:
+        """Those of the folder; None where they are to be chosen for its first images. Mistakes are refused here."""
+        is_resumed = is_begun(self.folder) and not self.options.restart
+        before = self.folder.settings() if self.parent is not None or is_resumed else None
+        if before is not None:
+            changed(before, self.asked)
+        else:
+            refuse_mistakes(merged(self.ledger.asked, self.asked))
+        if self.options.probe is not None:
+            check_labelled(self.options.probe)
+        return before
+
+    def _note_repeats(self, new: Gathered) -> None:
+        parts = [f"{new.num_known:,} were learned before"] if new.num_known else []
+        parts += [f"{new.num_repeated:,} are there twice"] if new.num_repeated else []
+        if parts and len(new.source):
+            self.display.note(f"{len(new.source):,} new images ({' and '.join(parts)}, by content: left out)")
+
+    def _note_bad(self, bad: Sequence[BadImage]) -> None:
+        write_bad_images(self.folder.learning / BAD_IMAGES, bad)
+        kept = self.folder.path / STEPS / f"{self.ledger.latest + 1:08d}" / BAD_IMAGES
+        self.display.note(f"{len(bad)} files are not usable images and left out, e.g. {bad[0]}; all in {kept}")
+
+    def _pending(self, new: Gathered, before: Settings | None) -> tuple["PendingDrop", Settings]:
+        """The drop, and its settings: as it began, or chosen for it and kept with it before anything is learned."""
+        fingerprint = hashlib.sha256(b"".join(new.digests)).hexdigest()[:16]  # equal for equal images in equal order
+        pending = PendingDrop(self.options.name, fingerprint, self.ledger.current, len(new.source))
+        begun = None if self.options.restart else pending.begun(self.folder)
+        if begun is not None and before is not None:
+            return begun, changed(before, self.asked)
+        asked, before, num_remembered = self.ledger.asked, before if self.parent is not None else None, 0
+        if self.parent is not None:
+            asked = without_gone(self.parent.about[ASKED])
+            num_remembered = len(by_part(self.parent.tensors)["memory"]["lengths"])
+        asked = merged(asked, self.asked)
+        size = DropSize(len(new.source), num_remembered, int(self.past["next_id"]), self.step, new.median_side)
+        device = str(asked.get("device", "auto" if before is None else before.device))
+        settings, reasons = choose(size, before, asked, is_on_gpu(device))
+        for line in reasons:
+            self.display.note(line)
+        if asked and self.parent is None:
+            self.display.note(f"as asked: {', '.join(_flat(asked))}")
+        return replace(pending, asked=asked), settings if before is not None else resolved(settings)
+
+    def _begin(self, pending: "PendingDrop", settings: Settings) -> None:
+        """From here on this drop is under way, or resumed; refuses where another one is."""
+        folder = self.folder
+        if is_begun(folder) and not self.options.restart:
+            if pending.begun(folder) is not None:
+                before = folder.settings()
+                if wrong := differences(before, settings) if before is not None else []:
+                    raise UserError(
+                        f"a drop is half learned with other settings ({'; '.join(wrong)}); --restart begins it anew"
+                    )
+                return
+            begun = _read(folder)
+            if not begun.get("refused"):
+                raise UserError(
+                    f"{folder.path} is in the middle of learning {begun.get('name')!r} ({begun.get('num_images')} "
+                    "images): give the same images again to resume, or --restart to forget them"
+                )
+            self.display.note(f"the drop {begun.get('name')!r}, which was refused, is forgotten")
+        elif is_begun(folder):
+            self.display.note("the unfinished drop is forgotten")
+        for path in folder.learning.iterdir() if is_begun(folder) else ():
+            if path.name != UNPACKED:  # what was just unpacked is of this drop
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        folder.write(self.ledger)  # first: it marks the folder as an encoder folder
+        folder.write_settings(settings)
+        folder.learning.mkdir(parents=True, exist_ok=True)
+        write_file(folder.learning / DROP, json.dumps({**asdict(pending), "began": time.time()}, indent=1))
+
+    def _sized(self, new: Gathered, side: int | None) -> ImageSource:
+        """The images in the size in which they are learned; those of later drops have it already."""
+        if side is None:
+            return new.source
+        squares = squared(new.source, side, self.display.loading)
+        self.display.run_ends()
+        originals = new.originals or (new.source if new.source.image_size is None else None)
+        if originals is None or not isinstance(squares, ArraySource):
+            return squares
+        return SquaredSource(squares, originals, new.digests)
+
+    def _train(
+        self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
+    ) -> None:
+        if self.parent is not None:
+            _restore(learner, self.parent)
+        about = {"state": str(self.folder.path), "step": self.step + 1, "code": code_hash(), "torch": torch.__version__}
+        session = Session(self.folder.learning, settings, about, self.display, self.stop)
+        sizes = [*[0] * self.step, len(images)]  # what came before is learned
+        self.display.run_begins(self.options.name, sizes, settings.epochs, self.step)
+        with session.reporting():
+            progress = session.resume(learner, fingerprint)
+            if progress is None:
+                progress = Progress(self.step)
+            clusters = settings.memory.clusters
+            learn_step(
+                learner,
+                images,
+                viewer,
+                build_plan(settings),
+                progress,
+                build_selection(settings),
+                min(clusters, len(images)) if isinstance(clusters, int) else None,  # None: to be estimated
+                int(self.past["next_id"]),
+                session.observer,
+                session.save,
+            )
+
+    def _about(self, new: Gathered, learner: Learner) -> dict[str, Any]:
+        """What the folder will remember of this step, beside how it was judged."""
+        return {
+            "step": self.step + 1,
+            "name": self.options.name,
+            "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+            "num_images": len(new.source),
+            "num_known": new.num_known,
+            "num_repeated": new.num_repeated,
+            "num_remembered": len(learner.memory),
+            "num_kept": int((learner.memory.steps == self.step).sum()),
+            "memory_bytes": sum(map(len, learner.memory.files)),
+            "seconds": round(sum(float(row.get("seconds", 0.0)) for row in read_rows(self.folder.learning)), 1),
+        }
+
+    def _refuse(self, step: Mapping[str, Any], reason: str) -> Outcome:
+        """The old version stays current; what was learned stays beside until another drop comes."""
+        begun = _read(self.folder)
+        write_file(self.folder.learning / DROP, json.dumps(begun | {"refused": True}, indent=1))
+        if not begun.get("refused"):
+            self.ledger.record("refused", reason=reason, **step)
+            self.folder.write(self.ledger)
+        return Outcome("refused", self.ledger.current, f"not promoted: {reason}", step)
+
+    def _promote(
+        self,
+        settings: Settings,
+        learner: Learner,
+        new: Gathered,
+        step: dict[str, Any],
+        asked: Mapping[str, Any],
+    ) -> Outcome:
+        """Everything is written aside first; the ledger's line makes it current."""
+        number, num_seen = self.ledger.latest + 1, int(self.past["next_id"]) + len(new.source)
+        parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict()}
+        steps = [*self.past["steps"], {**step, "version": number}]
+        about = {
+            "version": number,
+            "parent": self.ledger.current,
+            "created": time.time(),
+            "steps": steps,
+            "seen": [*self.past["seen"], number],
+            "next_id": num_seen,
+            "strategy": settings.strategy,
+            "settings": settings.model_dump(mode="json"),
+            ASKED: dict(asked),
+            **({"weights": self.past["weights"]} if "weights" in self.past else {}),
+        }
+        self.folder.remember_seen(number, new.digests)
+        self.folder.versions.save(joined_parts(parts), about, number=number)
+        kept = self.folder.path / STEPS / f"{number:08d}"
+        kept.mkdir(parents=True, exist_ok=True)
+        for name in (METRICS, BAD_IMAGES, PROBE):
+            if (self.folder.learning / name).exists():
+                write_file(kept / name, (self.folder.learning / name).read_bytes())
+        self.folder.write_settings(settings)
+        self.ledger.current = self.ledger.latest = number
+        self.ledger.record("learned", version=number, **step)
+        self.folder.write(self.ledger)
+        self.folder.forget_learning()
+        self.folder.prune(self.ledger, self.options.keep_versions)
+        message = f"version {number}: {step['verdict']} {kept_sentence(step, num_seen)}"
+        return Outcome("learned", number, message, steps[-1])
+
+
+@dataclass(frozen=True)
+class PendingDrop:
+    """The drop under way and the version it is learned on: kept in a file, so that only the same images resume it."""
+
+    name: str
+    fingerprint: str
+    parent: int
+    num_images: int
+    asked: Mapping[str, Any] = field(default_factory=dict)  # all settings that were ever asked for, this drop's on top
+
+    def begun(self, folder: EncoderFolder) -> "PendingDrop | None":
+        """This drop as it was begun before, None where it was not."""
+        if not is_begun(folder):
+            return None
+        known = {key: value for key, value in _read(folder).items() if key in asdict(self)}
+        before = replace(self, **known)
+        is_same = replace(before, name=self.name, asked=self.asked) == self
+        return before if is_same else None
+
+
+def is_begun(folder: EncoderFolder) -> bool:
+    """Whether a drop is under way."""
+    return (folder.learning / DROP).exists()
+
+
+def _read(folder: EncoderFolder) -> dict[str, Any]:
+    path = folder.learning / DROP
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} can't be read ({error}); delete {path.parent} to forget the unfinished drop") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _restore(learner: Learner, version: Checkpoint) -> None:
+    parts = by_part(version.tensors)
+    if version.about["steps"]:  # version 0 holds an encoder alone, with which the learner was built
+        load_learner(learner, parts["learner"])
+    learner.memory.load_state_dict(parts["memory"])
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """ "a.b=c" for each value."""
+    found = []
+    for key, value in values.items():
+        found += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [f"{prefix}{key}={value}"]
+    return found

@@ -1,0 +1,299 @@
+"""An encoder folder: its files, which version is current, and what happened to it.
+
+    state.json       which version is current, which is pinned, and every event: replaced whole, so one truth at a time
+    settings.yaml    what it learns with; absent until the first images are known
+    versions/N/      the learner with its memory after a drop, verified before use (`CheckpointStore`); version 0 is the
+                     encoder that it started from, where it started from weights
+    seen/N.bin       16 bytes for each image of the drop that made version N: no image is learned twice
+    steps/N/         the metric rows of that drop, the files that were no images, and which classes a probe mistook
+    learning/        the drop under way, and its checkpoints
+
+A version is current from the moment `state.json` names it. What a kill leaves before that is redone or swept away.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ccl.atomic_files import write_file
+from ccl.errors import UserError, counted
+from ccl.loading import dump_settings, read_settings
+from ccl.memory import RehearsalMemory
+from ccl.run_files import SETTINGS, read_status
+from ccl.runs.folder_lock import Kind, locked
+from ccl.runs.run_checkpoint import by_part
+from ccl.settings import Settings
+from ccl.training.checkpoint import Checkpoint, CheckpointStore, DamagedError
+
+FORMAT = 1
+LEDGER, VERSIONS, SEEN, STEPS, LEARNING = "state.json", "versions", "seen", "steps", "learning"
+CLASSIFIERS, PAGE, PROBE = "classifiers", "report.html", "probe.json"
+DIGEST = 16  # bytes
+ASKED = "asked"  # what a version says of all settings that were asked for until then
+STARTED = "started"  # the event of an encoder that starts from weights
+ENCODER = Kind("encoder folder", "--into", LEDGER, LEARNING)
+
+
+@dataclass
+class Ledger:
+    """What `state.json` holds."""
+
+    created: float = field(default_factory=time.time)
+    current: int = 0  # the current version; 0 before the first drop, the weights it started from if there are any
+    latest: int = 0  # the highest number ever given
+    pinned: int | None = None  # the version that is used, whatever is learned meanwhile
+    asked: dict[str, Any] = field(default_factory=dict)  # settings asked for before the first images were known
+    events: list[dict[str, Any]] = field(default_factory=list)  # the oldest first; `kind` and `when` in each
+
+    def record(self, kind: str, **about: Any) -> None:
+        """Append an event."""
+        self.events.append({"kind": kind, "when": time.time(), **about})
+
+    @property
+    def ancestors(self) -> list[int]:
+        """The versions that the current one was learned on, the newest first, as the events have it.
+
+        The last is version 0, what it started from, of which an encoder that began from nothing has no file.
+        """
+        parents, current = dict[int, int](), 0
+        for event in self.events:
+            if event["kind"] == "learned":
+                parents[event["version"]] = current
+            if event["kind"] in ("learned", "rolled back"):
+                current = event["version"]
+        found, number = [], parents.get(self.current, 0)
+        while number:
+            found.append(number)
+            number = parents.get(number, 0)
+        return [*found, 0] if self.current else found
+
+
+class EncoderFolder:
+    """The files of one encoder folder; whoever writes holds the lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.versions = CheckpointStore(path / VERSIONS, keep=None)
+
+    @property
+    def learning(self) -> Path:
+        return self.path / LEARNING
+
+    def exists(self) -> bool:
+        return (self.path / LEDGER).is_file()
+
+    def ledger(self) -> Ledger:
+        """Raises UserError in one line where there is no encoder folder, or one that this ccl can't read."""
+        if not self.exists():
+            raise UserError(
+                f"{self.path} is not an encoder folder: it has no {LEDGER}; "
+                f"`ccl learn IMAGES --into {self.path}` makes one"
+            )
+        try:
+            content = json.loads((self.path / LEDGER).read_text(encoding="utf-8"))
+            if content.pop("format") > FORMAT:
+                raise UserError(f"{self.path} was made by a newer ccl; update ccl to use it")
+            return Ledger(**content)
+        except UserError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{self.path / LEDGER} can't be read: {type(error).__name__}: {error}") from None
+
+    def make(self, asked: Mapping[str, Any]) -> None:
+        """Make it, with the settings that were asked for."""
+        with locked(self.path, ENCODER):
+            self.refuse_existing()
+            self.write(Ledger(asked=dict(asked)))
+
+    def refuse_existing(self) -> None:
+        if self.exists():
+            path = str(self.path)
+            raise UserError(f"{path} is an encoder folder already; ContinualEncoder.open({path!r}) opens it")
+
+    def write(self, ledger: Ledger) -> None:
+        """From here on this is current."""
+        write_file(self.path / LEDGER, json.dumps({"format": FORMAT, **asdict(ledger)}, indent=1))
+
+    def settings(self) -> Settings | None:
+        """None before the first drop."""
+        path = self.path / SETTINGS
+        return read_settings(path) if path.is_file() else None
+
+    def write_settings(self, settings: Settings) -> None:
+        write_file(self.path / SETTINGS, dump_settings(settings))
+
+    def version(self, number: int | None = None) -> Checkpoint:
+        """The version asked for; else the pinned one, else the current one."""
+        ledger = self.ledger()
+        if self.knows_nothing(ledger):
+            raise UserError(f"{self.path} has learned nothing yet; `ccl learn IMAGES --into {self.path}`")
+        wanted = next(found for found in (number, ledger.pinned, ledger.current) if found is not None)
+        if wanted not in self.numbers(ledger):
+            raise UserError(f"{self.path} has no version {wanted}; there are {self.listed(ledger)}")
+        return self.load(wanted)
+
+    def load(self, number: int) -> Checkpoint:
+        """This version, verified; a damaged one is reported with the newest good one and the way to it."""
+        try:
+            return self.versions.load(number)
+        except DamagedError as error:
+            raise DamagedError(f"{error}; {self._way_out(number)}") from error
+
+    def _way_out(self, damaged: int) -> str:
+        ledger = self.ledger()
+        good = self.newest_good(ledger)
+        if good is None:
+            return "no other version is good: learn the images anew into another folder"
+        if damaged == ledger.pinned:
+            return f"version {good} is the newest good one: `ccl pin {self.path} {good}` pins it instead"
+        if damaged == ledger.current:
+            return f"version {good} is the newest good one: `ccl rollback {self.path}` returns to it"
+        return f"version {good} is the newest good one"
+
+    def newest_good(self, ledger: Ledger) -> int | None:
+        """The newest version that verifies: the current one, one that it was learned on, else any."""
+        there = self.numbers(ledger)
+        candidates = [number for number in (ledger.current, *ledger.ancestors, *reversed(there)) if number in there]
+        return next(filter(self.is_good, candidates), None)
+
+    def good_before(self, ledger: Ledger) -> int:
+        """The newest good version that the current one was learned on; where that is damaged, any good one will do."""
+        there = self.numbers(ledger)
+        older = next((number for number in ledger.ancestors if number in there and self.is_good(number)), None)
+        if older is None and not self.is_good(ledger.current):
+            older = self.newest_good(ledger)
+        if older is None:
+            raise UserError(f"{self.path} has no older good version to roll back to; there are {self.listed(ledger)}")
+        return older
+
+    def is_good(self, number: int) -> bool:
+        """Whether this version is there and as it was saved."""
+        try:
+            self.versions.load(number)
+        except UserError:
+            return False
+        return True
+
+    def knows_nothing(self, ledger: Ledger) -> bool:
+        """Whether there is no version to use: before the first drop, unless version 0 holds what it started from."""
+        return ledger.current == 0 and 0 not in self.versions.numbers()
+
+    def memory_of(self, number: int) -> RehearsalMemory:
+        """The images that a version remembers."""
+        memory = RehearsalMemory()
+        memory.load_state_dict(by_part(self.load(number).tensors)["memory"])
+        return memory
+
+    def numbers(self, ledger: Ledger) -> list[int]:
+        """The versions that are still there."""
+        return [number for number in self.versions.numbers() if number <= ledger.latest]
+
+    def listed(self, ledger: Ledger) -> str:
+        return ", ".join(map(str, self.numbers(ledger))) or "none"
+
+    def sweep(self, ledger: Ledger) -> None:
+        """Away with what killed processes left: half versions, and whole ones that never became current."""
+        self.versions.clean()
+        for number in self.versions.numbers():
+            if number > ledger.latest:
+                self.versions.remove(number)
+
+    def prune(self, ledger: Ledger, keep: int) -> None:
+        """Keep the last so many versions, any that is current or pinned, and the one that it started from."""
+        numbers = self.numbers(ledger)
+        for number in numbers[:-keep]:
+            if number not in (0, ledger.current, ledger.pinned):
+                self.versions.remove(number)
+
+    def remember_seen(self, number: int, digests: Sequence[bytes]) -> None:
+        write_file(self.path / SEEN / f"{number:08d}.bin", b"".join(digests))
+
+    def seen(self, numbers: Sequence[int]) -> set[bytes]:
+        """The digests of all images that these versions' drops brought."""
+        found: set[bytes] = set()
+        for number in numbers:
+            try:
+                content = (self.path / SEEN / f"{number:08d}.bin").read_bytes()
+            except OSError as error:
+                raise UserError(f"{self.path / SEEN} lacks what version {number} has seen: {error.strerror}") from None
+            found.update(content[start : start + DIGEST] for start in range(0, len(content), DIGEST))
+        return found
+
+    def forget_learning(self) -> None:
+        """The drop under way was finished, or is given up."""
+        shutil.rmtree(self.learning, ignore_errors=True)
+
+
+def roll_back(folder: EncoderFolder, to: int | None) -> int:
+    """Make an older version current, by default the newest good one before the current one; its number."""
+    with locked(folder.path, ENCODER):
+        ledger = folder.ledger()
+        if ledger.current == 0:
+            raise UserError(f"{folder.path} has learned nothing yet, so there is nothing to roll back")
+        goal = folder.good_before(ledger) if to is None else to
+        if goal not in folder.numbers(ledger):
+            raise UserError(f"{folder.path} has no version {goal} to roll back to; there are {folder.listed(ledger)}")
+        if goal == ledger.current:
+            raise UserError(f"version {goal} is the current one already")
+        folder.load(goal)  # raises where it is not good
+        ledger.record("rolled back", version=goal, before=ledger.current)
+        ledger.current = goal
+        folder.write(ledger)
+    return goal
+
+
+def pin_version(folder: EncoderFolder, version: int | None) -> None:
+    """Use this version whatever is learned meanwhile; None: the current one, always."""
+    with locked(folder.path, ENCODER):
+        ledger = folder.ledger()
+        if version is not None and version not in folder.numbers(ledger):
+            raise UserError(f"{folder.path} has no version {version}; there are {folder.listed(ledger)}")
+        ledger.pinned = version
+        ledger.record("unpinned" if version is None else "pinned", version=version)
+        folder.write(ledger)
+
+
+def folder_status(folder: EncoderFolder) -> dict[str, Any]:
+    """Versions, drops, events, and what is wrong with the current version, as JSON values.
+
+    `steps` are those of the current version, or, where that is damaged, of the newest good one.
+    """
+    ledger = folder.ledger()
+    steps: list[dict[str, Any]] = []
+    damage = good = None
+    if ledger.current:
+        try:
+            steps = folder.load(ledger.current).about["steps"]
+        except DamagedError as error:
+            damage, good = str(error), folder.newest_good(ledger)
+            steps = [] if good is None else folder.load(good).about["steps"]
+    learning = read_status(folder.learning).get("state", "starting") if folder.learning.exists() else None
+    return {
+        "current": ledger.current,
+        "pinned": ledger.pinned,
+        "versions": folder.numbers(ledger),
+        "damage": damage,  # None where the current version is good
+        "newest_good": good,  # where the current version is damaged
+        "learning": learning,  # the state of the drop under way, if there is one
+        "events": ledger.events,
+        "steps": steps,
+    }
+
+
+def in_brief(folder: EncoderFolder) -> str:
+    """Version, images and drops in a few words, from the ledger alone."""
+    try:
+        ledger = folder.ledger()
+    except UserError:
+        return "nothing learned"
+    own = {ledger.current, *ledger.ancestors}
+    sizes = [event["num_images"] for event in ledger.events if event["kind"] == "learned" and event["version"] in own]
+    started = next((f", starts from {e['weights']}" for e in ledger.events if e["kind"] == STARTED), "")
+    learned = f"{counted(sum(sizes), 'image')} in {counted(len(sizes), 'drop')}" if sizes else "nothing learned"
+    pinned = f", version {ledger.pinned} pinned" if ledger.pinned is not None else ""
+    version = f"version {ledger.current}, " if ledger.current else ""
+    return f"{version}{learned}{started}{pinned}"

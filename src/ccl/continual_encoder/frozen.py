@@ -1,0 +1,189 @@
+"""One version of an encoder, opened to read images with, and what files made with it say of it."""
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ccl.continual_encoder.folder import EncoderFolder
+from ccl.data import ImageSource, squared
+from ccl.encoders import Encoder
+from ccl.encoders.feature_extraction import extract
+from ccl.errors import UserError
+from ccl.memory import FeatureQueue
+from ccl.runs.build import build_device, build_encoder, build_learner, build_viewer
+from ccl.runs.run_checkpoint import by_part
+from ccl.settings import EncoderSettings, Settings
+from ccl.training import Learner
+from ccl.training.checkpoint import Checkpoint
+from ccl.views import Recipe, Viewer
+
+_CHUNK = 2048  # images that are held decoded at one time
+STUDENT = "encoder."  # the learner's tensors that are the student's
+
+
+@dataclass(frozen=True)
+class FrozenEncoder:
+    """An encoder that no longer learns, with all it takes to show it images as it is used to see them.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> encoder.version, encoder.preprocessing["size"]
+    (1, 16)
+    """
+
+    encoder: Encoder
+    viewer: Viewer
+    architecture: EncoderSettings  # backbone, stem, width, dim, head
+    version: int
+    resize: int | None = None  # the side to which every image is brought before it is seen; None: as it is
+    about: Mapping[str, Any] = field(default_factory=dict)  # what the version says of itself, as JSON values
+
+    def close(self) -> None:
+        """End the loader workers, if there are any."""
+        self.viewer.close()
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.viewer.recipe
+
+    def sized(self, source: ImageSource) -> ImageSource:
+        """The images in the size in which the encoder learned to see them."""
+        return source if self.resize is None else squared(source, self.resize)
+
+    def features(self, source: ImageSource, progress: Callable[[int, int], None] | None = None) -> Tensor:
+        """Rows (N, F) in the source's order, float32 on the CPU; the source may not be empty."""
+        rows = []
+        for chunk in torch.split(torch.arange(len(source)), _CHUNK):
+            rows.append(extract(self.encoder, self.sized(source.subset(chunk)), self.viewer))
+            if progress is not None:
+                progress(int(chunk[-1]) + 1, len(source))
+        return torch.cat(rows)
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """From an 8-bit RGB picture, upright and with alpha laid on white, to what the backbone reads, in this order.
+
+        `resize`: the centre square is brought to this side, bilinear and anti-aliased, in 8 bits (None: left out). Then
+        the centre square of `crop_fraction` of the shorter side, rounded, is brought to `size` likewise; then
+        (value · scale − mean) / std, channels first. `docs/using.md` has it in ten lines of Pillow and NumPy.
+        """
+        return {
+            "resize": self.resize,
+            "crop_fraction": self.recipe.plain_fraction,
+            "size": self.recipe.size,
+            "interpolation": "bilinear, anti-aliased",
+            "scale": 1 / 255,
+            "mean": list(self.recipe.mean),
+            "std": list(self.recipe.std),
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal where the features are: sixteen hexadecimal digits of backbone, its weights and the preprocessing."""
+        state = hashlib.sha256(json.dumps([self._backbone, self.preprocessing], sort_keys=True).encode())
+        for name, tensor in sorted(self.encoder.backbone.state_dict().items()):
+            state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+            state.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return state.hexdigest()[:16]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The version and all it takes to use its backbone elsewhere, as JSON values, for files made with it."""
+        return {
+            "version": self.version,
+            "fingerprint": self.fingerprint,
+            "architecture": self._backbone,
+            "num_features": self.encoder.num_features,
+            "preprocessing": self.preprocessing,
+            "ccl": importlib.metadata.version("ccl"),
+            "torch": torch.__version__,
+        }
+
+    @property
+    def _backbone(self) -> dict[str, Any]:
+        """In the words of the settings; a width of None is the published one."""
+        options = {"options"} if self.architecture.options else set()
+        return self.architecture.model_dump(include={"backbone", "stem", "width", *options})
+
+    def refuse_other(self, maker: Mapping[str, Any], what: str, advice: str) -> None:
+        """Refuse a file whose maker, as `description` has it, gives other features than this encoder."""
+        if maker.get("fingerprint") == self.fingerprint:
+            return
+        then, now = maker.get("version"), self.version
+        of_what = f"version {then} of another encoder" if then == now else f"version {then}, and this is version {now}"
+        raise UserError(f"{what} was made with {of_what}: features of one say nothing to the other; {advice}")
+
+
+def frozen(state: str | Path, version: int | None = None) -> FrozenEncoder:
+    """The encoder of this version; by default of the pinned one, else of the current one.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> encoder.features(ccl.load_dataset("symbols", images_per_class=2).train).shape[0]
+    20
+    """
+    folder = EncoderFolder(Path(state))
+    checkpoint = folder.version(version)
+    settings = folder.settings()
+    assert settings is not None, "an encoder folder with a version has settings"
+    return thawed(settings, checkpoint)
+
+
+def start_encoder(folder: EncoderFolder, settings: Settings) -> FrozenEncoder:
+    """The encoder before its first drop: version 0 where there is one, else as it is initialised from the seed."""
+    if 0 in folder.versions.numbers():
+        return thawed(settings, folder.load(0))
+    device = build_device(settings)
+    encoder = build_encoder(settings, device)
+    encoder.eval()
+    return FrozenEncoder(encoder, build_viewer(settings, device), settings.encoder, 0, settings.data.resize)
+
+
+def start(state: str | Path) -> FrozenEncoder:
+    """The encoder of this folder before its first drop, to compare with.
+
+    >>> ccl.frozen_start("my-encoder").version
+    0
+    """
+    folder = EncoderFolder(Path(state))
+    settings = folder.settings()
+    assert settings is not None, "an encoder folder with a version has settings"
+    return start_encoder(folder, settings)
+
+
+def student_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The student's weights in a version, by the encoder's names."""
+    tensors = by_part(checkpoint.tensors)["learner"]
+    return {name.removeprefix(STUDENT): value for name, value in tensors.items() if name.startswith(STUDENT)}
+
+
+def thawed(settings: Settings, checkpoint: Checkpoint) -> FrozenEncoder:
+    """The encoder that a version holds."""
+    device = build_device(settings)
+    if settings.method.weight_rule and checkpoint.about["steps"]:
+        # What is used may be another network than the student: the rule knows.
+        learner = build_learner(settings, device)
+        load_learner(learner, by_part(checkpoint.tensors)["learner"])
+        encoder = learner.product
+    else:
+        encoder = build_encoder(settings, device)
+        encoder.load_state_dict(student_of(checkpoint))
+    encoder.eval()
+    viewer = build_viewer(settings, device)
+    return FrozenEncoder(encoder, viewer, settings.encoder, checkpoint.number, settings.data.resize, checkpoint.about)
+
+
+def load_learner(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
+    """Load a version's tensors; a queue that is longer now keeps what it held, and its other rows are as when new."""
+    state = dict(tensors)
+    for name, queue in learner.named_modules():
+        if isinstance(queue, FeatureQueue):
+            own = {key: f"{name}.{key}" for key in ("vectors", "ids", "cursor")}
+            held = queue.holding(*(state[key] for key in own.values()))
+            state |= {own[key]: tensor for key, tensor in held.items()}
+    learner.load_state_dict(state)

@@ -1,0 +1,335 @@
+"""What features are worth: what a drop did to an encoder, and a classifier beside what needs no learning.
+
+Without labels, recognition stands in for accuracy: how often an image is recognised in another view among up to 256.
+The views are not those of the training, but the encoder has trained on the images, the new ones and those it rehearses.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ccl.continual_encoder.classifiers import Classifier, fitted
+from ccl.continual_encoder.folder import EncoderFolder
+from ccl.continual_encoder.frozen import FrozenEncoder, start_encoder, thawed
+from ccl.data import Dataset, ImageSource, evenly_spaced, load_dataset
+from ccl.data.folders import scan
+from ccl.encoders import Encoder
+from ccl.encoders.feature_extraction import evaluating, extract
+from ccl.errors import UserError
+from ccl.evaluation import Drift, ProbeScore, Reading, confusion_matrix, pixel_features, recognition, score_features
+from ccl.memory import RehearsalMemory
+from ccl.settings import Settings
+from ccl.training import Learner
+from ccl.training.checkpoint import Checkpoint
+from ccl.views import Viewer
+
+CONFUSION = "confusion"  # of an accuracy: too large to be kept in every version, so it lies beside
+MOMENT = (-1, -2)  # the views of no step and no selection, the same before and after
+TITLES = {
+    "features": "learned features",
+    "start": "the start, before the first drop",
+    "pixels": "raw pixels (16 px)",
+    "hog": "HOG with colours",
+}
+_BATCH = 512
+_MOST_REMEMBERED = 4096  # remembered images that are read, at even distances
+_MOST_RECOGNISED = 256  # at even distances: enough for a change of some points, and cheap beside the learning
+USE_THE_START = "ccl pin ENCODER 0 uses the start as it is, ccl rollback ENCODER --to 0 returns to it"
+
+Progress = Callable[[int, int], None]
+
+
+def check_labelled(folder: Path) -> None:
+    """Refuse, before any image is read, a folder without classes or without a part to hold out."""
+    if not folder.is_dir():
+        raise UserError(f"--probe {folder} is not a folder; it takes one with a folder of images for each class")
+    _refuse_unlabelled(folder, scan(folder))
+
+
+def load_labelled(folder: Path, resize: int | None, max_bad: float) -> Dataset:
+    """A folder of class folders with a held-out part, in the form that the encoder is used to."""
+    dataset = load_dataset("folder", folder, resize=resize, max_bad=max_bad)
+    _refuse_unlabelled(folder, dataset)
+    return dataset
+
+
+def _refuse_unlabelled(folder: Path, dataset: Dataset) -> None:
+    if dataset.train_labels is None or dataset.test is None or len(dataset.class_names) < 2:
+        raise UserError(
+            f"--probe {folder} needs a folder for each of two classes or more, with 5 images or more in each"
+        )
+
+
+def judged(
+    folder: EncoderFolder,
+    settings: Settings,
+    parent: Checkpoint | None,
+    learner: Learner,
+    viewer: Viewer,
+    images: ImageSource,
+    labelled: Dataset | None,
+    past: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Health, verdict, what was gained and lost, and accuracy on labelled images, as JSON values."""
+    before = None if parent is None else thawed(settings, parent)
+    # Of the first drop on weights, the version before is the start.
+    start = before if before is not None and before.version == 0 else start_encoder(folder, settings)
+    # What was remembered then, also what was let go since; where nothing was, what is remembered now.
+    memory = learner.memory if parent is None else folder.memory_of(parent.number)
+    has_old = parent is not None and len(memory) > 1
+    memory = memory if len(memory) > 1 else learner.memory
+    compared = _remembered(memory, images) if len(memory) > 1 else None
+    drift = accuracy = None
+    if compared is not None:
+        was = None if before is None else _read(before.encoder, before.viewer, compared[0])
+        first = extract(start.encoder, compared[0], start.viewer)  # (N, F)
+        drift = Drift.of(was, _read(learner.product, viewer, compared[0]), compared[1], first)
+    readers = {
+        "start": (start.encoder, start.viewer),
+        "before": None if before is None else (before.encoder, before.viewer),
+        "after": (learner.product, viewer),
+    }
+    gains = {
+        "from_weights": settings.encoder.weights is not None,
+        "has_past": parent is not None,
+        "new": recognised(readers, images),
+        "old": recognised(readers, compared[0]) if compared is not None and has_old else None,
+    }
+    if labelled is not None:
+        known = past[-1]["accuracy"] if past else None
+        accuracy = _accuracy(learner.product, viewer, labelled, known, before, start)
+    for encoder in (before, start):
+        if encoder is not None:
+            encoder.close()
+    return {
+        "health": None if drift is None else drift.as_dict(),
+        "verdict": verdict_of(drift, is_of_new=parent is not None and not has_old),
+        "gains": gains,
+        "accuracy": accuracy,
+    }
+
+
+def verdict_of(drift: Drift | None, is_of_new: bool) -> str:
+    """In words; `is_of_new`: nothing old was remembered, so that the drop's own images were compared."""
+    if drift is None:
+        return "nothing is remembered, so nothing can be compared"
+    if is_of_new and not drift.reasons and drift.neighbour_overlap == drift.neighbour_overlap:
+        share = f"{100 * drift.neighbour_overlap:.0f} %"
+        return f"nothing old was remembered, so only new images can be compared: they keep {share} of their neighbours."
+    return drift.verdict
+
+
+def _accuracy(
+    encoder: Encoder,
+    viewer: Viewer,
+    labelled: Dataset,
+    known: Mapping[str, Any] | None,
+    before: FrozenEncoder | None,
+    start: FrozenEncoder,
+) -> dict[str, Any]:
+    """On labelled images, beside what it was before and what needs no learning; `known` is what the last drop found."""
+    if known is not None and known["fingerprint"] != labelled.fingerprint:
+        known = None
+    found = measured_accuracy(encoder, viewer, labelled)
+    was_worth = known or {}
+    if known is None and before is not None:
+        was_worth = measured_accuracy(before.encoder, before.viewer, labelled)
+    found |= {f"{probe}_before": was_worth.get(probe) for probe in ("linear", "knn")}
+    return found | {"beside": (known or {}).get("beside") or _beside(labelled, start)}
+
+
+def _read(encoder: Encoder, viewer: Viewer, source: ImageSource) -> Reading:
+    """What an encoder makes of these images: features, and the embeddings of two views."""
+    features = extract(encoder, source, viewer)
+    (_, first), (_, second) = two_views(encoder, viewer, source)
+    return Reading(features, first, second)
+
+
+def _remembered(memory: RehearsalMemory, like: ImageSource) -> tuple[ImageSource, Tensor]:
+    """The remembered images, each once, in the form of a step's, and the group (step and cluster) of each (N,)."""
+    pairs = torch.stack([memory.steps, memory.clusters], dim=1)  # (M, 2)
+    groups = torch.unique(pairs, dim=0, return_inverse=True)[1]  # (M,)
+    places: dict[int, int] = {}  # of each id the first: a draw with replacement keeps an image twice
+    for position, number in enumerate(memory.ids.tolist()):
+        places.setdefault(number, position)
+    first = torch.tensor(list(places.values()))
+    if len(first) > _MOST_REMEMBERED:
+        first = first[evenly_spaced(len(first), _MOST_REMEMBERED)]
+    return memory.source_like(like).subset(first), groups[first]
+
+
+def two_views(encoder: Encoder, viewer: Viewer, source: ImageSource) -> list[tuple[Tensor, Tensor]]:
+    """Features (N, F) and unit embeddings (N, D) of two views of every image."""
+    found: list[list[tuple[Tensor, Tensor]]] = []
+    with evaluating(encoder):
+        batches = torch.split(torch.arange(len(source)), _BATCH)
+        for batch in viewer.batches(source, batches, moment=MOMENT, num_views=2):
+            embedded = [encoder.embed(view) for view in batch.views]
+            found.append([(one.features.float().cpu(), one.unit.float().cpu()) for one in embedded])
+    features, units = ([torch.cat([batch[view][part] for batch in found]) for view in range(2)] for part in range(2))
+    return list(zip(features, units, strict=True))
+
+
+def recognised(readers: Mapping[str, tuple[Encoder, Viewer] | None], source: ImageSource) -> dict[str, Any] | None:
+    """The percentage for each encoder ("start", "before", "after"), as JSON values; None for fewer than two images.
+
+    An encoder that is there twice is read once; None stands for one that does not exist.
+    """
+    if len(source) < 2:
+        return None
+    if len(source) > _MOST_RECOGNISED:
+        source = source.subset(evenly_spaced(len(source), _MOST_RECOGNISED))
+    known: dict[int, float] = {}
+    found: dict[str, Any] = {"num_images": len(source)}
+    for name, reader in readers.items():
+        if reader is not None and id(reader[0]) not in known:
+            first, second = two_views(*reader, source)
+            known[id(reader[0])] = recognition(first[0], second[0])
+        value = math.nan if reader is None else known[id(reader[0])]
+        found[name] = value if math.isfinite(value) else None
+    return found
+
+
+def _beside(labelled: Dataset, start: FrozenEncoder) -> dict[str, dict[str, float]]:
+    """What needs no learning, on the same images: it stays the same from drop to drop."""
+    found = baselines(labelled, start)
+    return {name: {"linear": score.linear, "knn": score.knn} for name, score in found.items()}
+
+
+def measured_accuracy(encoder: Encoder, viewer: Viewer, labelled: Dataset) -> dict[str, Any]:
+    """What frozen features are worth on labelled images, in percent, measured as `ccl probe` does."""
+    assert labelled.train_labels is not None
+    assert labelled.test is not None
+    assert labelled.test_labels is not None
+    train, test = extract(encoder, labelled.train, viewer), extract(encoder, labelled.test, viewer)
+    score, linear = score_features(train, labelled.train_labels, test, labelled.test_labels)
+    confusion = confusion_matrix(labelled.test_labels, linear.predict(test), len(labelled.class_names))
+    return {
+        "folder": labelled.name,
+        "fingerprint": labelled.fingerprint,
+        "num_classes": len(labelled.class_names),
+        "num_train": len(train),
+        "num_test": len(test),
+        "linear": score.linear,
+        "knn": score.knn,
+        CONFUSION: {"classes": list(labelled.class_names), "counts": confusion.tolist()},
+    }
+
+
+def lost_too_much(step: Mapping[str, Any], allowed: float | None) -> str:
+    """Why a version may not become current, in words; empty where it may."""
+    accuracy, health = step["accuracy"], step["health"]
+    if accuracy is not None:
+        what, before, after = "accuracy on the labelled images", accuracy["linear_before"], accuracy["linear"]
+    elif health is not None:
+        what = "agreement of remembered images with their groups"
+        before, after = health["group_agreement"]
+    else:
+        return ""
+    if allowed is None or before is None or after is None or before - after <= allowed:
+        return ""
+    lost = before - after
+    return f"{what} fell from {before:.1f} to {after:.1f} %, by {lost:.1f} points, and {allowed:g} are allowed"
+
+
+@dataclass(frozen=True)
+class ProbeReport:
+    """A classifier, and what it and simpler ones are worth on images that took no part in the fitting."""
+
+    classifier: Classifier
+    scores: Mapping[str, ProbeScore]  # by "features", "start", "pixels" and "hog"; empty where nothing was held out
+    class_names: tuple[str, ...]
+    confusion: Tensor | None  # (C, C): test images of class i that the classifier took for class j
+    from_weights: bool = False  # whether the start is weights that somebody trained
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before one relies on these features, a line each."""
+        found = warnings(self.scores)
+        if self.from_weights and "start" in self.scores:
+            found += labelled_advice(self.scores["features"].linear, self.scores["start"].linear)
+        return found
+
+    @property
+    def per_class(self) -> dict[str, float]:
+        """Accuracy of each class that has test images, in percent."""
+        return {} if self.confusion is None else class_accuracies(self.class_names, self.confusion)
+
+
+def class_accuracies(class_names: tuple[str, ...], confusion: Tensor) -> dict[str, float]:
+    """The share of each class's test images that were recognised, in percent; classes without any are left out."""
+    shares = 100 * confusion.diagonal() / confusion.sum(dim=1)  # (C,), nan for a class without test images
+    return {name: share for name, share in zip(class_names, shares.tolist(), strict=True) if share == share}
+
+
+def warnings(scores: Mapping[str, ProbeScore]) -> list[str]:
+    """A line for each baseline that the learned features do not clearly beat."""
+    if "features" not in scores:
+        return []
+    found, own = [], scores["features"]
+    for name in ("pixels", "hog", "start"):
+        if name in scores and not own.is_clearly_above(scores[name]):
+            how = "do not beat" if own.linear <= scores[name].linear else "are not clearly better than"
+            numbers = f"{_shown(own)} against {_shown(scores[name])}"
+            found.append(f"the learned features {how} {TITLES[name]}: {numbers}, linear")
+    return found
+
+
+def _shown(score: ProbeScore) -> str:
+    return f"{score.linear:.1f} ± {score.linear_error:.1f} %"
+
+
+def probe(
+    frozen: FrozenEncoder, dataset: Dataset, start: FrozenEncoder | None = None, progress: Progress | None = None
+) -> ProbeReport:
+    """Fit a classifier on the training part and measure it on the test part; with a start, the baselines too.
+
+    >>> symbols = ccl.load_dataset("symbols", images_per_class=3, classes=2)
+    >>> report = ccl.probe(ccl.frozen("my-encoder"), symbols)
+    >>> report.classifier.about.num_images, 0 <= report.scores["features"].linear <= 100
+    (6, True)
+    """
+    if dataset.train_labels is None:
+        raise UserError(f"{dataset.name} has no labels: put the images of each class in a folder of the class's name")
+    if len(torch.unique(dataset.train_labels)) < 2:
+        raise UserError(f"{dataset.name} has one class only; a classifier needs two")
+    total = len(dataset.train) + (0 if dataset.test is None else len(dataset.test))
+    shown = progress or (lambda done, _: None)
+    train = frozen.features(dataset.train, lambda done, _: shown(done, total))
+    if dataset.test is None or dataset.test_labels is None:
+        return ProbeReport(fitted(frozen, dataset, train), {}, dataset.class_names, None)
+    test = frozen.features(dataset.test, lambda done, _: shown(len(train) + done, total))
+    score, linear = score_features(train, dataset.train_labels, test, dataset.test_labels)
+    scores = {"features": score}
+    if start is not None:
+        scores |= baselines(dataset, start)
+        if frozen.version == start.version:  # the start has no other beside it
+            del scores["start"]
+    matrix = confusion_matrix(dataset.test_labels, linear.predict(test), len(dataset.class_names))
+    classifier = fitted(frozen, dataset, train, linear, score)
+    from_weights = start is not None and start.architecture.weights is not None
+    return ProbeReport(classifier, scores, dataset.class_names, matrix, from_weights)
+
+
+def baselines(dataset: Dataset, start: FrozenEncoder) -> dict[str, ProbeScore]:
+    """The scores of what needs no learning, on a dataset with both parts."""
+    assert dataset.test is not None
+    assert dataset.train_labels is not None
+    assert dataset.test_labels is not None
+    rows = {"start": (start.features(dataset.train), start.features(dataset.test))}
+    train, test = (pixel_features(start.sized(source)) for source in (dataset.train, dataset.test))
+    rows |= {name: (train[name], test[name]) for name in train}
+    labels = (dataset.train_labels, dataset.test_labels)
+    return {name: score_features(a, labels[0], b, labels[1])[0] for name, (a, b) in rows.items()}
+
+
+def labelled_advice(now: float, start: float | None) -> list[str]:
+    """The same by accuracies, for an encoder that started from weights."""
+    if start is None or now > start:
+        return []
+    return [f"on these labelled images the start, left frozen, does as well or better; {USE_THE_START}"]

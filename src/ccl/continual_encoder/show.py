@@ -1,0 +1,451 @@
+"""What an encoder folder shows: tables for the console, sentences, and the page with its drawings."""
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from ccl.atomic_files import replacing, write_file
+from ccl.continual_encoder.folder import PAGE, PROBE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.judge import TITLES, USE_THE_START, labelled_advice, warnings
+from ccl.errors import counted
+from ccl.evaluation import ProbeScore, standard_error
+from ccl.evaluation.probes import CLEAR
+from ccl.memory import RehearsalMemory
+from ccl.report.figure_style import GREY, Drawing, drawing, drawing_of, short
+from ccl.report.page_parts import Thumbnail, render, thumbnail
+from ccl.report.seed_statistics import Estimate
+from ccl.report.tables import Table
+from ccl.runs.forecast import size
+from ccl.training.checkpoint import DamagedError
+
+Step = Mapping[str, Any]  # what a version remembers of a drop
+
+# The measures of `Drift`: what they are called, and which way is good.
+MEASURES = {
+    "neighbour_overlap": "neighbours kept (1 is best)",
+    "group_agreement": "agreement, % (higher is better)",
+    "effective_rank": "effective rank (higher is richer)",
+    "centroid_drift": "drift of groups (0 is best)",
+    "alignment": "alignment (lower is better)",
+    "uniformity": "uniformity (lower is better)",
+}
+ACCURACY = "linear accuracy, %"
+
+_MOST_NAMES = 40  # classes whose names stand beside the picture
+_MOST_ROWS = 20  # classes of a table on a terminal
+
+Confusion = tuple[tuple[str, ...], Tensor]  # names, and (C, C): images of class i that were taken for class j
+
+_SHOWN = 24  # remembered images of a step
+_MOST_SHOWN = 600  # of all steps: the page stays below a few MB
+_AFTER = "#0080c6"  # what was before is grey
+_WHOLE = {"neighbour_overlap": 1.0, "group_agreement": 100.0, ACCURACY: 100.0}  # the whole of what is a share
+_MOST_LABELLED = 8  # drops whose numbers fit side by side; of more, the first and the last have theirs
+_PROXY = "% recognised in another view"
+
+
+def pair(step: Step, measure: str) -> tuple[float | None, float | None]:
+    """A measure before and after a drop; measures of the change itself have no before."""
+    if measure == ACCURACY:
+        accuracy = step["accuracy"] or {}
+        return accuracy.get("linear_before"), accuracy.get("linear")
+    value = (step["health"] or {}).get(measure)
+    return (value[0], value[1]) if isinstance(value, list | tuple) else (None, value)
+
+
+def start_of(step: Step, measure: str) -> float | None:
+    """The same of the encoder before its first drop, where that was measured."""
+    if measure == ACCURACY:
+        value: float | None = (step["accuracy"] or {}).get("beside", {}).get("start", {}).get("linear")
+    else:
+        value = (step["health"] or {}).get("start_agreement") if measure == "group_agreement" else None
+    return value
+
+
+def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Table:
+    """A row for each drop that the current version has learned; `there` are the versions still on the disk."""
+    about = ("drop", "version", "date (UTC)", "new images", "left out", "remembered")
+    has_accuracy = any(step["accuracy"] for step in steps)
+    measured = ("neighbours kept", "agreement with groups, %", *([ACCURACY] if has_accuracy else []), "training")
+    rows = []
+    for step in steps:
+        number = step["version"]
+        marks = ["current"] * (number == ledger.current) + ["pinned"] * (number == ledger.pinned)
+        marks += [] if number in there else ["let go"]
+        rows.append(
+            (
+                str(step["name"]),
+                ", ".join([str(number), *marks]),
+                str(step["date"]),
+                f"{step['num_images']:,}",
+                f"{step['num_known'] + step['num_repeated']:,}",
+                f"{step['num_remembered']:,}",
+                _shown(pair(step, "neighbour_overlap")[1]),
+                _agreement(step),
+                *([_change(pair(step, ACCURACY)) + _error(step)] if has_accuracy else []),
+                f"{step['seconds']:,.0f} s",
+            )
+        )
+    spare = ("training", "left out", "date (UTC)", "remembered")
+    return Table(
+        "History", about + measured, tuple(rows), "Left out: learned before, or there twice, by content.", spare
+    )
+
+
+def kept_sentence(step: Mapping[str, Any], num_seen: int) -> str:
+    """How many images stay, of how many."""
+    images = counted(step["num_images"], "image")
+    in_all = f"{step['num_remembered']:,} of {num_seen:,} in all, {size(step['memory_bytes'])}"
+    rest = "; the others are not needed any more" if step["num_kept"] < step["num_images"] else ""
+    return f"Kept {step['num_kept']:,} of its {images} ({in_all}){rest}."
+
+
+def probe_and_health(step: Step) -> list[Table]:
+    """What a drop did, as tables: what the features are worth where there are labels, and their health."""
+    scores = scores_of(step["accuracy"])
+    return [*([score_table(scores)] if scores else []), health(step)]
+
+
+def step_warnings(step: Step) -> list[str]:
+    """What to know before one relies on the features after a drop, a line each; an empty step has none."""
+    return [*warnings(scores_of(step.get("accuracy"))), *frozen_advice(step)]
+
+
+def health(step: Step) -> Table:
+    """At the start → before → after the drop, on the images that were remembered when it came."""
+    accuracy = step["accuracy"] or {}
+    start = accuracy.get("beside", {}).get("start", {})
+    rows = []
+    for key, title in {**MEASURES, ACCURACY: ACCURACY}.items():
+        before, after = pair(step, key)
+        if after is not None:
+            error = _error(step) if key == ACCURACY else ""
+            rows.append((title, _shown(start_of(step, key)), _shown(before), _shown(after) + error))
+    if accuracy:
+        before, after = accuracy.get("knn_before"), accuracy["knn"]
+        rows.append(("nearest neighbours' accuracy, %", _shown(start.get("knn")), _shown(before), _shown(after)))
+    note = "Start: the encoder before its first drop."
+    return Table(f"Step {step['step']}: {step['name']}", ("", "start", "before", "after"), tuple(rows), note)
+
+
+def events(ledger: Ledger) -> Table:
+    """All that happened, the newest first."""
+    rows = [
+        (time.strftime("%Y-%m-%d %H:%M", time.gmtime(event["when"])), str(event["kind"]), _what(event))
+        for event in reversed(ledger.events)
+    ]
+    return Table("What happened", ("when (UTC)", "what", "about"), tuple(rows), "")
+
+
+def _what(event: Mapping[str, Any]) -> str:
+    if event["kind"] == "refused":
+        return f"{event['name']}: {event['reason']}"
+    if event["kind"] == "learned":
+        return f"{event['name']} → version {event['version']}: {event['verdict']}"
+    if event["kind"] == "started":
+        return f"from {event['weights']}"
+    if event["kind"] == "rolled back":
+        return f"from version {event['before']} to version {event['version']}"
+    return "" if event.get("version") is None else f"version {event['version']}"
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def accuracy_error(step: Step) -> float | None:
+    """Standard error of the accuracy after a drop, by the number of test images; None where it was not measured."""
+    accuracy = step["accuracy"] or {}
+    return standard_error(accuracy["linear"], accuracy["num_test"]) if "num_test" in accuracy else None
+
+
+def _error(step: Step) -> str:
+    error = accuracy_error(step)
+    return "" if error is None else f" ± {error:.1f}"
+
+
+def _agreement(step: Step) -> str:
+    """Beside its value at the start, or not at all: alone it would look like an accuracy."""
+    start = start_of(step, "group_agreement")
+    return "–" if start is None else f"{_change(pair(step, 'group_agreement'))} (start {_shown(start)})"
+
+
+def _change(values: tuple[float | None, float | None]) -> str:
+    before, after = values
+    return _shown(after) if before is None else f"{_shown(before)} → {_shown(after)}"
+
+
+def gains_line(step: Mapping[str, Any]) -> str:
+    """New images, old images, and labelled ones where there are: before → after, the change, and the start.
+
+    Empty for a drop learned by an earlier version of ccl, which did not measure it.
+    """
+    gains = step.get("gains")
+    if not gains:
+        return ""
+    parts = []
+    if step["accuracy"] is not None:
+        accuracy = step["accuracy"]
+        start = accuracy.get("beside", {}).get("start", {}).get("linear")
+        change = _change_in_words(accuracy.get("linear_before"), accuracy["linear"], start)
+        parts.append(f"labelled images {change.format('% by a linear probe')}")
+    new, old = gains["new"], gains["old"]
+    if new is not None:
+        parts.append(f"new images {_change_in_words(new['before'], new['after'], new['start']).format(_PROXY)}")
+    if old is not None:
+        parts.append(f"old images {_change_in_words(old['before'], old['after'], old['start']).format(_PROXY)}")
+    elif gains["has_past"]:
+        parts.append("old images: none were remembered, so what was lost is not known (--probe would show it)")
+    numbers = " and ".join(
+        f"{part['num_images']:,} {name}" for name, part in (("new", new), ("old", old)) if part is not None
+    )
+    note = f" Recognition stands in for accuracy: no labels, {numbers} images that it trained on." if numbers else ""
+    return f"gained and lost: {'; '.join(parts)}.{note}"
+
+
+def _change_in_words(before: float | None, after: float | None, start: float | None) -> str:
+    """Numbers around a place for what they are of."""
+    if after is None:
+        return "– {}"
+    was = "" if before is None else f"{before:.1f} → "
+    known = [] if before is None else [f"{after - before:+.1f}"]
+    known += [] if start is None else [f"start {start:.1f}"]
+    return f"{was}{after:.1f} {{}}" + (f" ({', '.join(known)})" if known else "")
+
+
+def frozen_advice(step: Mapping[str, Any]) -> list[str]:
+    """A line where weights that the encoder started from serve as well as they were; none where nothing shows it."""
+    gains = step.get("gains")
+    if not gains or not gains["from_weights"]:
+        return []
+    if step["accuracy"] is not None:
+        start = step["accuracy"].get("beside", {}).get("start", {})
+        return labelled_advice(step["accuracy"]["linear"], start.get("linear"))
+    new = gains["new"] or {}
+    after, start = new.get("after"), new.get("start")
+    if after is None or start is None:
+        return []
+    error = math.hypot(*(standard_error(value, new["num_images"]) for value in (after, start)))
+    if start - after <= CLEAR * error:
+        return []
+    return [f"the new images are recognised less often than by the start; compare both with ccl probe; {USE_THE_START}"]
+
+
+def scores_of(accuracy: Mapping[str, Any] | None) -> dict[str, ProbeScore]:
+    """What a version remembers of a probe, as scores; those of earlier versions of ccl have no baselines."""
+    if not accuracy or "num_test" not in accuracy:
+        return {}
+    kinds = {"features": accuracy, **accuracy.get("beside", {})}
+    return {
+        kind: ProbeScore(kinds[kind]["linear"], kinds[kind]["knn"], accuracy["num_test"])
+        for kind in TITLES
+        if kind in kinds
+    }
+
+
+def score_table(scores: Mapping[str, ProbeScore]) -> Table:
+    """Learned features beside what needs no learning, each with its standard error."""
+    rows = [
+        (
+            TITLES[kind],
+            _with_error(score.linear, score.linear_error, score.num_test),
+            _with_error(score.knn, score.knn_error, score.num_test),
+        )
+        for kind, score in scores.items()
+    ]
+    num_test = next(iter(scores.values())).num_test
+    note = f"Accuracy on {num_test:,} held-out images ± its standard error: what another draw of images would change."
+    return Table("What the features are worth", ("", "linear, %", "nearest neighbours, %"), tuple(rows), note)
+
+
+def class_table(names: Sequence[str], confusion: Tensor, most: int | None = _MOST_ROWS) -> Table:
+    """Each class with its accuracy and what it was most often taken for, the worst first."""
+    totals = confusion.sum(dim=1)  # (C,)
+    accuracy = 100 * confusion.diagonal() / totals  # nan where a class has no test images
+    mistakes = confusion.clone().fill_diagonal_(0)
+    rows = []
+    for place in sorted(torch.nonzero(totals).flatten().tolist(), key=lambda place: float(accuracy[place])):
+        value, total = float(accuracy[place]), int(totals[place])
+        taken, count = int(mistakes[place].argmax()), int(mistakes[place].max())
+        mistaken = f"{names[taken]} ({count})" if count else None
+        rows.append((names[place], f"{total:,}", _with_error(value, standard_error(value, total), total), mistaken))
+    left_out = f" {len(rows) - most} better classes are not shown." if most and len(rows) > most else ""
+    note = f"By the linear classifier, the worst first.{left_out}"
+    columns = ("class", "images", "accuracy, %", "most often taken for")
+    return Table("Class by class", columns, tuple(rows[:most]), note)
+
+
+def _with_error(value: float, error: float, num_images: int) -> Estimate:
+    """Shown as value ± error, on one line."""
+    return Estimate(value, error, math.nan, math.nan, num_images)
+
+
+def confusion_figure(names: Sequence[str], confusion: Tensor) -> Figure:
+    """Rows are what the images are, columns what they were taken for; dark is a large share of the row."""
+    shares = confusion / confusion.sum(dim=1, keepdim=True).clamp(min=1)  # (C, C)
+    has_names = len(names) <= _MOST_NAMES
+    side = 2.4 + (0.24 * len(names) if has_names else 4.5)
+    with drawing():
+        figure = Figure(figsize=(side + 0.6, side))
+        axes = figure.subplots()
+        shown = axes.imshow(shares.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_xlabel("taken for")
+        axes.set_ylabel("is")
+        if has_names:
+            labels = [short(name) for name in names]
+            axes.set_xticks(range(len(names)), labels, rotation=90)
+            axes.set_yticks(range(len(names)), labels)
+        else:
+            axes.set_title(f"{len(names)} classes, in the order of their names", loc="left")
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        figure.colorbar(shown, ax=axes, shrink=0.7, label="share of the class")
+    return figure
+
+
+def write_confusion(path: Path, names: Sequence[str], confusion: Tensor) -> None:
+    """The same as a PNG."""
+    with replacing(path) as unfinished, drawing():
+        figure = confusion_figure(names, confusion)
+        figure.savefig(unfinished, format="png", dpi=120, facecolor="white")
+
+
+def kept_confusion(folder: EncoderFolder, version: int) -> Confusion | None:
+    """What the probe of a drop mistook for what; None where none was made, or its file can't be read."""
+    try:
+        content = json.loads((folder.path / STEPS / f"{version:08d}" / PROBE).read_text(encoding="utf-8"))
+        names, counts = tuple(map(str, content["classes"])), torch.tensor(content["counts"], dtype=torch.int64)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+        return None
+    return (names, counts) if counts.shape == (len(names), len(names)) and bool((counts >= 0).all()) else None
+
+
+def write_page(folder: EncoderFolder) -> None:
+    """Write the page anew; one that has learned nothing has none, and one that is damaged keeps its last."""
+    ledger = folder.ledger()
+    if not ledger.current:
+        (folder.path / PAGE).unlink(missing_ok=True)  # of a version that was rolled back
+        return
+    try:
+        about, memory = folder.load(ledger.current).about, folder.memory_of(ledger.current)
+    except DamagedError:
+        return
+    steps = about["steps"]
+    page = render(
+        "ccl.continual_encoder",
+        "page.html.j2",
+        title=folder.path.resolve().name,
+        headline=_headline(ledger, steps, memory),
+        verdict=steps[-1]["verdict"],
+        gains=gains_line(steps[-1]),
+        warnings=step_warnings(steps[-1]),
+        probe=_probe(folder, steps[-1]),
+        history=history(steps, ledger, folder.numbers(ledger)),
+        health=_curves(steps, MEASURES),
+        accuracy=_curves(steps, {ACCURACY: ACCURACY}),
+        tested=steps[-1]["accuracy"],
+        start_agreement=_start_agreement(steps[-1]),
+        memory=_gallery(memory, steps),
+        events=events(ledger),
+        settings=about["settings"],
+    )
+    write_file(folder.path / PAGE, page)
+
+
+def _probe(folder: EncoderFolder, step: Step) -> dict[str, Any] | None:
+    """What the last drop's probe found: tables, and a drawing where it is still there; None where none was made."""
+    scores = scores_of(step["accuracy"])
+    if not scores:
+        return None
+    shown: dict[str, Any] = {"scores": score_table(scores)}
+    if (kept := kept_confusion(folder, step["version"])) is not None:
+        name = "Which classes are taken for which"
+        shown |= {
+            "classes": class_table(*kept, most=None),
+            "confusion": drawing_of(name, confusion_figure(*kept), "confusion"),
+        }
+    return shown
+
+
+def _start_agreement(step: Step) -> str:
+    value = start_of(step, "group_agreement")
+    return "not measured" if value is None else f"{value:.1f} %"
+
+
+def _headline(ledger: Ledger, steps: Sequence[Step], memory: RehearsalMemory) -> str:
+    num_images, num_bytes = sum(step["num_images"] for step in steps), sum(map(len, memory.files))
+    pinned = "" if ledger.pinned is None else f" Version {ledger.pinned} is pinned and used."
+    drops = "one drop" if len(steps) == 1 else f"{len(steps)} drops"
+    kept = f"{len(memory):,} of them ({num_bytes / 1e6:.1f} MB) are remembered, the others are not needed any more."
+    return f"Version {ledger.current} is current.{pinned} {num_images:,} unlabelled images learned in {drops}; {kept}"
+
+
+def _curves(steps: Sequence[Step], titles: Mapping[str, str]) -> list[Drawing]:
+    """A drawing for each of these measures over the drops, of those that were measured."""
+    known = [key for key in titles if any(pair(step, key)[1] is not None for step in steps)]
+    return [drawing_of(titles[key], curve_over_drops(steps, key), key) for key in known]
+
+
+def curve_over_drops(steps: Sequence[Step], key: str) -> Figure:
+    """After each drop a dot with its number; where there is a before, a grey one joined to it; the start is dotted.
+
+    The axis begins at zero, and shares show their whole range, so that a small change looks small.
+    """
+    pairs = [pair(step, key) for step in steps]
+    known = [(place, before, after) for place, (before, after) in enumerate(pairs, start=1) if after is not None]
+    values = [value for _, *both in known for value in both if value is not None]
+    low, high = min(0.0, *values), max(_WHOLE.get(key, 0.0), *values)
+    with drawing():
+        figure = Figure(figsize=(3.4, 2.2))
+        axes = figure.subplots()
+        for place, before, after in known:
+            if before is not None:
+                axes.plot([place, place], [before, after], color=GREY, linewidth=1)
+                axes.plot([place], [before], color=GREY, marker="o", markersize=4, linestyle="none")
+        starts = [(place, start) for place, step in enumerate(steps, 1) if (start := start_of(step, key)) is not None]
+        axes.plot([place for place, _ in starts], [start for _, start in starts], color=GREY, linestyle=":", marker="_")
+        places, heights = [place for place, _, _ in known], [after for _, _, after in known]
+        axes.plot(places, heights, color=_AFTER, marker="o", markersize=4)
+        if key == ACCURACY:  # one standard error by the test set to either side
+            errors = [accuracy_error(steps[place - 1]) or 0.0 for place in places]
+            axes.errorbar(places, heights, errors, color=_AFTER, linewidth=1, capsize=3)
+        for place, _, after in known if len(known) <= _MOST_LABELLED else (known[0], known[-1]):
+            shown = f"{after:.1f}" if abs(after) >= 10 else f"{after:.2f}"
+            axes.annotate(shown, (place, after), (5, 4), textcoords="offset points", fontsize=8)
+        axes.set(xlim=(0.5, len(pairs) + 0.7), ylim=(1.15 * low, 1.15 * max(high, 0.0) or -0.1 * low or 1.0))
+        axes.set_xlabel("drop")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        axes.grid(axis="y")
+    return figure
+
+
+def _gallery(memory: RehearsalMemory, steps: Sequence[Step]) -> list[tuple[str, list[tuple[Thumbnail, str]]]]:
+    """Some images of each step, the surest first."""
+    most = max(4, min(_SHOWN, _MOST_SHOWN // len(steps)))
+    kept = []
+    for number, step in enumerate(steps):
+        own = torch.nonzero(memory.steps == number).flatten()
+        order = own[torch.argsort(memory.scores[own].nan_to_num(0.0), stable=True)]
+        images = []
+        for position in order[:most].tolist():
+            shown = thumbnail(memory.files[position])
+            if shown is not None:
+                images.append((shown, _about(memory, position)))
+        kept.append((f"{step['name']}: {len(own):,} of {step['num_images']:,} images", images))
+    return kept
+
+
+def _about(memory: RehearsalMemory, position: int) -> str:
+    score = float(memory.scores[position])
+    cluster = int(memory.clusters[position])
+    return "drawn at random" if score != score else f"group {cluster}, variance {score:.2g}"
