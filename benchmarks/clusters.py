@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from benchmarks.timing import Row
-from ccl.encoders.feature_extraction import extract
+from ccl.encoders import extract
 from ccl.loading import load_settings
 from ccl.memory import estimate_num_clusters, group
 from ccl.memory.clusters import drawn, grid

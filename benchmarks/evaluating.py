@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.timing import Row, fastest
-from ccl.encoders.feature_extraction import extract
+from ccl.encoders import extract
 from ccl.evaluation import fit
 from ccl.loading import load_settings
 from ccl.memory import group, lowest_scores

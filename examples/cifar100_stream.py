@@ -7,8 +7,7 @@ import sys
 from dataclasses import replace
 
 from ccl.data import class_incremental, load_dataset
-from ccl.encoders import make_encoder
-from ccl.encoders.feature_extraction import extract
+from ccl.encoders import extract, make_encoder
 from ccl.evaluation import fit
 from ccl.objectives import MoCoV2
 from ccl.retention import ExtraSampleQueue, TeacherDistillation

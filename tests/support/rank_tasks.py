@@ -15,9 +15,8 @@ from torch import Tensor
 
 from ccl import ranks
 from ccl.catalogue import NEGATIVES, OBJECTIVES
-from ccl.encoders import Encoder
+from ccl.encoders import Encoder, extract
 from ccl.encoders.batch_norm import normalised_over_ranks
-from ccl.encoders.feature_extraction import extract
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
 from ccl.run_files import ENCODER

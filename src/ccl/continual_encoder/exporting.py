@@ -20,8 +20,7 @@ from ccl.atomic_files import check_target, replacing
 from ccl.catalogue import CLASS_PATH, foreign_kind
 from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.data import ImageSource, chain, load_dataset
-from ccl.encoders import make_backbone
-from ccl.encoders.feature_extraction import evaluating
+from ccl.encoders import evaluating, make_backbone
 from ccl.encoders.weights import ABOUT
 from ccl.errors import UserError, how_to_install, require
 from ccl.settings import EncoderSettings

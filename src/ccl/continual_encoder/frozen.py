@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.data import ImageSource, squared
-from ccl.encoders import Encoder
-from ccl.encoders.feature_extraction import extract
+from ccl.encoders import Encoder, extract
 from ccl.errors import UserError
 from ccl.memory import FeatureQueue
 from ccl.runs.build import build_device, build_encoder, build_learner, build_viewer

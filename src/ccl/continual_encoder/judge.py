@@ -18,8 +18,7 @@ from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.frozen import FrozenEncoder, start_encoder, thawed
 from ccl.data import Dataset, ImageSource, evenly_spaced, load_dataset
 from ccl.data.folders import scan
-from ccl.encoders import Encoder
-from ccl.encoders.feature_extraction import evaluating, extract
+from ccl.encoders import Encoder, evaluating, extract
 from ccl.errors import UserError
 from ccl.evaluation import Drift, ProbeScore, Reading, confusion_matrix, pixel_features, recognition, score_features
 from ccl.memory import RehearsalMemory

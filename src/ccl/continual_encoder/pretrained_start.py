@@ -15,7 +15,7 @@ from ccl.continual_encoder.folder import ASKED, ENCODER, STARTED, EncoderFolder,
 from ccl.continual_encoder.frozen import STUDENT
 from ccl.data import Gathered, gather, squared
 from ccl.data.ingest import MAX_BAD
-from ccl.encoders.foreign_backbones import reads
+from ccl.encoders.factory import reads
 from ccl.encoders.stages import stages
 from ccl.encoders.weights import ABOUT, read_config
 from ccl.errors import UserError

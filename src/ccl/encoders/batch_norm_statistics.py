@@ -11,8 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ccl import ranks
 from ccl.data.sources import ImageSource
-from ccl.encoders.encoder import Encoder
-from ccl.encoders.feature_extraction import evaluating
+from ccl.encoders.encoder import Encoder, evaluating
 from ccl.views import Viewer
 
 

@@ -1,52 +1,24 @@
-"""Backbone and head as one module, and the builder that the settings call."""
+"""Backbone and head as one module, and how a frozen one is read: a row of features or embeddings per image."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, Protocol, Self, cast
+from typing import Any, Literal, Self, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ccl.catalogue import BACKBONES, foreign_kind
-from ccl.encoders.batch_norm import split_batch_norm
-from ccl.encoders.foreign_backbones import found_features, make_foreign
+from ccl import ranks
+from ccl.data.sources import ImageSource
 from ccl.encoders.stages import stages
+from ccl.encoders.vit import ViT
 from ccl.errors import UserError
-from ccl.seeding import seeded
+from ccl.views import Viewer
 
-
-class Backbone(Protocol):
-    """What a backbone must have beside being a module."""
-
-    num_features: int
-
-
-class PatchBackbone(Backbone, Protocol):
-    """What a backbone must have whose row gives patches."""
-
-    patch_size: int  # pixels
-
-    def tokens(self, images: Tensor, visible: Tensor | None = None) -> Tensor:
-        """What it makes of the patches numbered `visible`, (N, L shown), row by row; None: of all. (N, L shown, F)."""
-
-
-def make_backbone(
-    name: str, stem: str = "cifar", width: int | None = None, options: Mapping[str, Any] | None = None
-) -> nn.Module:
-    """A backbone of the catalogue, or of others (`ccl.encoders.foreign_backbones`), freshly initialised.
-
-    `width` None is its own default (64 for ResNets, 32 for the ConvNet, 192 and 384 for the ViTs); `options` are for
-    those of others.
-    """
-    if foreign_kind(name):
-        return make_foreign(name, options=options, stem=stem, width=width)
-    if name not in BACKBONES:
-        raise ValueError(f"unknown backbone {name!r}; there are {', '.join(BACKBONES)}")
-    return cast(nn.Module, BACKBONES[name].make({"stem": stem} | ({} if width is None else {"width": width})))
+Output = Literal["features", "embeddings"]
 
 
 def make_head(kind: str, num_features: int, dim: int, width: int | None = None, num_layers: int = 2) -> nn.Module:
@@ -105,7 +77,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.num_features: int = num_features or cast(Backbone, backbone).num_features
+        self.num_features: int = num_features or cast(int, backbone.num_features)
         self.dim = dim
         self.head = make_head(head, self.num_features, dim, head_width, head_layers)
         self.dtype = torch.float32  # of the arithmetic; parameters, features and embeddings are float32 always
@@ -161,7 +133,7 @@ class Encoder(nn.Module):
     def tokens(self, images: Tensor, visible: Tensor) -> Tensor:
         """What a backbone with patches makes of those numbered `visible`, (N, L shown), alone: (N, L shown, F)."""
         with self._casting(images):
-            return cast(PatchBackbone, self.backbone).tokens(images, visible).float()
+            return cast(ViT, self.backbone).tokens(images, visible).float()
 
     def embed(self, images: Tensor) -> Embedded:
         """Features, raw projections and unit embeddings from one forward."""
@@ -187,47 +159,55 @@ class Encoder(nn.Module):
         return nullcontext() if self.dtype is torch.float32 else torch.autocast(images.device.type, self.dtype)
 
 
-def make_encoder(
-    backbone: str = "resnet18",
-    *,
-    stem: str = "cifar",
-    width: int | None = None,
-    dim: int = 128,
-    head: str = "mlp",
-    head_width: int | None = None,
-    head_layers: int = 2,
-    batch_norm_groups: int = 1,
-    synchronised: bool = False,
-    options: Mapping[str, Any] | None = None,
-    size: int = 224,
-    freeze_stages: int = 0,
-    freeze_batch_norm: bool = False,
-    start: Mapping[str, Tensor] | None = None,
-    seed: int = 0,
-) -> Encoder:
-    """An encoder, a pure function of its arguments: freshly initialised but for the weights that it starts from.
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients inside; afterwards every submodule is in the mode it came in, also on errors."""
+    modes = [(part, part.training) for part in module.modules()]
+    # Flags, not .eval() and .train(): a part that owns its mode (a teacher) must come back as it was.
+    try:
+        for part, _ in modes:
+            part.training = False
+        with torch.no_grad():
+            yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
 
-    `size` is the side of the images that it must be able to read; `start` has this module's names.
-    `synchronised` batch norms have the statistics of all ranks' rows.
+
+def extract(
+    module: Encoder, source: ImageSource, viewer: Viewer, batch_size: int = 512, output: Output = "features"
+) -> Tensor:
+    """Rows (N, F) or (N, D) in the source's order, float32 on the CPU; the source may not be empty.
+
+    Each rank reads its share, and all get all rows.
     """
-    with seeded(seed, "encoder"):
-        network = make_backbone(backbone, stem, width, options)
-        num_features = found_features(network, backbone, size) if foreign_kind(backbone) else None
-        _refuse_small(network, backbone, size)
-        encoder = Encoder(network, dim, head, head_width, head_layers, num_features)
-    if start is not None:
-        unknown = encoder.load_state_dict(dict(start), strict=False).unexpected_keys
-        assert not unknown, f"not of this encoder: {unknown[:3]}"
-    encoder = split_batch_norm(encoder, batch_norm_groups, synchronised)
-    encoder.freeze(freeze_stages, freeze_batch_norm)
-    return encoder
+    if output not in ("features", "embeddings"):
+        raise ValueError(f'output must be "features" or "embeddings", got {output!r}')
+    return _read(module, module.features if output == "features" else module, source, viewer, batch_size)
 
 
-def _refuse_small(network: nn.Module, backbone: str, size: int) -> None:
-    """A backbone with patches must find two by two of them in an image."""
-    patch_size = getattr(network, "patch_size", None)
-    if not foreign_kind(backbone) and patch_size is not None and size < 2 * patch_size:
-        advice = "set encoder.stem=cifar" if size >= 8 else "nearest valid value: 8"
-        raise UserError(
-            f"views.size {size}: {backbone} has patches of {patch_size} px and needs two by two of them; {advice}"
-        )
+def extract_both(module: Encoder, source: ImageSource, viewer: Viewer, batch_size: int = 512) -> tuple[Tensor, Tensor]:
+    """Features (N, F) and embeddings (N, D) as `extract` gives them, from one forward of each image."""
+    num_features = 0
+
+    def side_by_side(images: Tensor) -> Tensor:
+        nonlocal num_features
+        embedded = module.embed(images)
+        num_features = embedded.features.shape[1]
+        return torch.cat([embedded.features.float(), embedded.unit.float()], dim=1)  # (n, F+D)
+
+    rows = _read(module, side_by_side, source, viewer, batch_size)
+    return rows[:, :num_features].contiguous(), rows[:, num_features:].contiguous()
+
+
+def _read(
+    module: Encoder, read: Callable[[Tensor], Tensor], source: ImageSource, viewer: Viewer, batch_size: int
+) -> Tensor:
+    if not len(source):
+        raise ValueError("there are no images to extract features from")
+    mine = ranks.share(torch.arange(len(source)))
+    is_shared = 1 < ranks.size() <= len(source)  # fewer images than ranks: everyone reads them all
+    with evaluating(module):
+        batches = viewer.plain_batches(source.subset(mine) if is_shared else source, batch_size)
+        rows = torch.cat([read(images).float() for images in batches])
+    return (ranks.gather(rows, torch.ones(len(source), dtype=torch.bool)) if is_shared else rows).cpu()  # (N, …)

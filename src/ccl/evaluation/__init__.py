@@ -6,7 +6,7 @@ Two linear protocols exist and every number names its own: "cached" (`fit`, solv
 and "paper" (`fit_paper`, the paper's SGD over augmented images).
 """
 
-from ccl.encoders.feature_extraction import evaluating, extract
+from ccl.encoders import evaluating, extract
 from ccl.evaluation.accuracy_matrix import (
     AccuracyMatrix,
     ProbeResult,

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ccl import seeding
 from ccl.data.sources import ImageSource
-from ccl.encoders import Encoder
-from ccl.encoders.feature_extraction import evaluating, extract
+from ccl.encoders import Encoder, evaluating, extract
 from ccl.evaluation.probes import LinearClassifier, enumerate_labels, moments
 from ccl.views import Viewer
 

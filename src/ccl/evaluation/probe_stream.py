@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ccl.data import ImageSource, chain, evenly_spaced
-from ccl.encoders import Encoder
-from ccl.encoders.feature_extraction import extract, extract_both
+from ccl.encoders import Encoder, extract, extract_both
 from ccl.evaluation.accuracy_matrix import ProbeResult
 from ccl.evaluation.health import Health
 from ccl.evaluation.paper_probe import PAPER_PROTOCOL

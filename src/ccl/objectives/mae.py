@@ -7,8 +7,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ccl.encoders import Embedded, Encoder
-from ccl.encoders.encoder import PatchBackbone
-from ccl.encoders.vit import Block, chosen, cut, grid, initialise, positions
+from ccl.encoders.vit import Block, ViT, chosen, cut, grid, initialise, positions
 from ccl.losses import masked_patches
 from ccl.part import Contrast, Objective
 from ccl.section import Count, Section
@@ -44,7 +43,7 @@ class MAE(Objective):
 
     def __init__(self, encoder: Encoder, options: Options = Options(), *, seed: int = 0) -> None:
         super().__init__()
-        self.patch_size = cast(PatchBackbone, encoder.backbone).patch_size
+        self.patch_size = cast(ViT, encoder.backbone).patch_size
         self.masked = options.masked
         self.seed = seed
         sizes = options.decoder_width, options.decoder_depth, options.decoder_heads

@@ -14,7 +14,7 @@ from ccl.composition import Composition
 from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
 from ccl.encoders import Encoder, make_encoder, split_batch_norm
 from ccl.encoders.batch_norm_statistics import AccumulatedStatistics
-from ccl.encoders.foreign_backbones import refuse_random
+from ccl.encoders.factory import refuse_random
 from ccl.errors import UserError, counted
 from ccl.evaluation import ProbePart
 from ccl.memory import Budget

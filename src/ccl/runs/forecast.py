@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ccl.catalogue import EMBEDDINGS, SELECTIONS, VIEWS, foreign_kind
 from ccl.data import ArraySource
-from ccl.encoders.feature_extraction import extract
+from ccl.encoders import extract
 from ccl.errors import UserError
 from ccl.evaluation.paper_probe import PAPER_EPOCHS
 from ccl.loading import validated

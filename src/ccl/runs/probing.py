@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from ccl.data import chain
-from ccl.encoders import Encoder
-from ccl.encoders.feature_extraction import extract
+from ccl.encoders import Encoder, extract
 from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
 from ccl.evaluation.paper_probe import PAPER_PROTOCOL
 from ccl.evaluation.probe_stream import FitImages

@@ -6,8 +6,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ccl.catalogue import TORCHVISION, foreign_kind
-from ccl.encoders.encoder import make_backbone
-from ccl.encoders.foreign_backbones import found_features, make_foreign
+from ccl.encoders import make_backbone
+from ccl.encoders.factory import found_features, make_foreign
 from ccl.encoders.weights import ImageFormat, Matched, matched, read_config, read_weights
 from ccl.runs.build import build_recipe
 from ccl.settings import PRETRAINED, EncoderSettings, Settings

@@ -10,8 +10,7 @@ from ccl import ranks
 from ccl.catalogue import CLUSTERS, EMBEDDINGS, ONE_POOL, SELECTIONS, VIEWS
 from ccl.compatibility import asks_clusters
 from ccl.data import ImageSource
-from ccl.encoders import Encoder
-from ccl.encoders.feature_extraction import evaluating, extract
+from ccl.encoders import Encoder, evaluating, extract
 from ccl.memory.budget import Budget, within
 from ccl.memory.clusters import estimate_num_clusters, group
 from ccl.memory.selection import lowest_scores, random_draw, view_variance

@@ -9,7 +9,7 @@ from tiny import learn, tiny_settings
 
 from ccl import memory as memory_module
 from ccl.data import ImageSource, chain
-from ccl.encoders.feature_extraction import extract
+from ccl.encoders import extract
 from ccl.errors import UserError
 from ccl.memory import estimate_num_clusters, group, herding
 from ccl.memory.budget import in_turns

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny import Watcher, learn, same, tiny_settings
 
-from ccl.encoders.feature_extraction import extract
+from ccl.encoders import extract
 from ccl.runs.build import build_learner, build_stream, build_viewer
 from ccl.training.checkpoint import CheckpointStore
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from tiny import Watcher, learn, tiny_settings
 
-from ccl.encoders import Embedded, Encoder
-from ccl.encoders.feature_extraction import evaluating, extract
+from ccl.encoders import Embedded, Encoder, evaluating, extract
 from ccl.memory import RehearsalMemory, group
 from ccl.part import BatchContext, Contrast, Objective, Retention
 from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer

@@ -9,9 +9,8 @@ from safetensors.torch import load_file
 from tiny import Watcher, learn, same, tiny_settings
 
 from ccl.data import chain
-from ccl.encoders import Encoder
+from ccl.encoders import Encoder, extract
 from ccl.encoders.batch_norm_statistics import reestimate
-from ccl.encoders.feature_extraction import extract
 from ccl.runs import run
 from ccl.runs.build import build_learner, build_stream, build_viewer
 from ccl.training import Learner

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from ccl.data.sources import ArraySource
-from ccl.encoders import make_encoder
-from ccl.encoders.feature_extraction import extract_both
+from ccl.encoders import extract_both, make_encoder
 from ccl.evaluation import evaluating, extract
 
 

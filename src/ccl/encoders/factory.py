@@ -1,22 +1,88 @@
-"""Networks of others as backbones: timm's, torchvision's, or a class of the user's own; each gives features (N, F)."""
+"""Encoders by settings: a backbone of ours, of timm, of torchvision or a class of the user's own, and a head on it.
+
+A backbone gives features (N, F); what others made loses its classifier and dropout, and is tried on images first.
+"""
 
 import difflib
 import importlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from ccl.catalogue import TIMM, TORCHVISION, foreign_kind
+from ccl.catalogue import BACKBONES, TIMM, TORCHVISION, foreign_kind
+from ccl.encoders.batch_norm import split_batch_norm
+from ccl.encoders.encoder import Encoder, evaluating
 from ccl.errors import UserError, did_you_mean, how_to_install
+from ccl.seeding import seeded
 
 _CLASSIFIERS = ("fc", "classifier", "heads", "head")  # what torchvision calls them
 # What is left out in training: a view of an image is random, a network is not, so that a run can resume to the bit.
 _RANDOM_LAYERS = ("Dropout", "DropPath", "StochasticDepth", "DropBlock")
+
+
+def make_encoder(
+    backbone: str = "resnet18",
+    *,
+    stem: str = "cifar",
+    width: int | None = None,
+    dim: int = 128,
+    head: str = "mlp",
+    head_width: int | None = None,
+    head_layers: int = 2,
+    batch_norm_groups: int = 1,
+    synchronised: bool = False,
+    options: Mapping[str, Any] | None = None,
+    size: int = 224,
+    freeze_stages: int = 0,
+    freeze_batch_norm: bool = False,
+    start: Mapping[str, Tensor] | None = None,
+    seed: int = 0,
+) -> Encoder:
+    """An encoder, a pure function of its arguments: freshly initialised but for the weights that it starts from.
+
+    `size` is the side of the images that it must be able to read; `start` has this module's names.
+    `synchronised` batch norms have the statistics of all ranks' rows.
+    """
+    with seeded(seed, "encoder"):
+        network = make_backbone(backbone, stem, width, options)
+        num_features = found_features(network, backbone, size) if foreign_kind(backbone) else None
+        _refuse_small(network, backbone, size)
+        encoder = Encoder(network, dim, head, head_width, head_layers, num_features)
+    if start is not None:
+        unknown = encoder.load_state_dict(dict(start), strict=False).unexpected_keys
+        assert not unknown, f"not of this encoder: {unknown[:3]}"
+    encoder = split_batch_norm(encoder, batch_norm_groups, synchronised)
+    encoder.freeze(freeze_stages, freeze_batch_norm)
+    return encoder
+
+
+def _refuse_small(network: nn.Module, backbone: str, size: int) -> None:
+    """A backbone with patches must find two by two of them in an image."""
+    patch_size = getattr(network, "patch_size", None)
+    if not foreign_kind(backbone) and patch_size is not None and size < 2 * patch_size:
+        advice = "set encoder.stem=cifar" if size >= 8 else "nearest valid value: 8"
+        raise UserError(
+            f"views.size {size}: {backbone} has patches of {patch_size} px and needs two by two of them; {advice}"
+        )
+
+
+def make_backbone(
+    name: str, stem: str = "cifar", width: int | None = None, options: Mapping[str, Any] | None = None
+) -> nn.Module:
+    """A backbone of the catalogue, of timm, of torchvision or a class of the user's own, freshly initialised.
+
+    `width` None is its own default (64 for ResNets, 32 for the ConvNet, 192 and 384 for the ViTs); `options` are for
+    those of others.
+    """
+    if foreign_kind(name):
+        return make_foreign(name, options=options, stem=stem, width=width)
+    if name not in BACKBONES:
+        raise ValueError(f"unknown backbone {name!r}; there are {', '.join(BACKBONES)}")
+    return cast(nn.Module, BACKBONES[name].make({"stem": stem} | ({} if width is None else {"width": width})))
 
 
 def make_foreign(
@@ -130,7 +196,7 @@ def without_random_layers(network: nn.Module) -> nn.Module:
 def found_features(backbone: nn.Module, title: str, size: int) -> int:
     """How many features it gives of an image of this size, by one forward; refuses what can't read one."""
     try:
-        with _in_mode(backbone, training=False):
+        with evaluating(backbone):
             features = backbone(torch.zeros(2, 3, size, size))
     except Exception as error:  # other people's code raises anything
         raise UserError(
@@ -156,7 +222,8 @@ def refuse_random(backbone: nn.Module, title: str, size: int) -> None:
     """Refuse a network that draws random numbers in training: a run with it could not resume to the same bits."""
     images = torch.linspace(-1, 1, 4 * 3 * size * size, device=next(backbone.parameters()).device)
     buffers = {name: buffer.clone() for name, buffer in backbone.named_buffers()}
-    with torch.random.fork_rng(devices=[]), _in_mode(backbone, training=True):
+    with torch.random.fork_rng(devices=[]), evaluating(backbone):
+        backbone.train()  # only for here: afterwards every part is in the mode it came in
         before = torch.get_rng_state()
         backbone(images.view(4, 3, size, size))
         is_random = not torch.equal(before, torch.get_rng_state())
@@ -167,16 +234,3 @@ def refuse_random(backbone: nn.Module, title: str, size: int) -> None:
             f"encoder.backbone {title} draws random numbers in training, so that a run could not resume exactly; "
             "set its dropout to 0 (encoder.options)"
         )
-
-
-@contextmanager
-def _in_mode(network: nn.Module, training: bool) -> Iterator[None]:
-    """Inside, the network evaluates or trains, without gradients; afterwards every part is in the mode it came in."""
-    modes = [(part, part.training) for part in network.modules()]
-    try:
-        network.train(training)
-        with torch.no_grad():
-            yield
-    finally:
-        for part, mode in modes:
-            part.training = mode

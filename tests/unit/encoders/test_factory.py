@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ccl.encoders import MomentumEncoder, ResNet, SplitBatchNorm, make_encoder
-from ccl.encoders.foreign_backbones import make_foreign, refuse_random, without_random_layers
+from ccl.encoders.factory import make_foreign, refuse_random, without_random_layers
 from ccl.encoders.stages import stages
 from ccl.encoders.weights import ImageFormat
 from ccl.errors import UserError
