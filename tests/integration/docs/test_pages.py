@@ -18,7 +18,7 @@ from tiny import TINY as TINY_RUN
 
 from ccl.cli import main
 from ccl.cli.app import app
-from ccl.continual_encoder import drop_settings, learn_drop
+from ccl.continual_encoder import drop
 from ccl.data import embedded_datasets
 from ccl.data.dataset import Dataset, narrowed
 from ccl.section import merged
@@ -95,16 +95,16 @@ def run_page(page: Path, languages: tuple[str, ...], monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def tiny_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ccl chooses for images and epochs is tiny, whatever a page asks for, and it draws few pictures."""
-    real, drawn = drop_settings.chosen_settings, embedded_datasets.generate
+    real, drawn = drop.choose, embedded_datasets.generate
 
-    def chosen(parent: Any, before: Any, new: Any, asked: Mapping[str, Any]) -> Any:
+    def chosen(size: Any, before: Any, asked: Mapping[str, Any], is_gpu: bool = False) -> Any:
         own = SMALL if before is None else {name: SMALL[name] for name in EFFORT}  # the network stays what it is
-        return real(parent, before, new, merged(asked, own))
+        return real(size, before, merged(asked, own), is_gpu)
 
     def few(domain: str, seed: int, size: int) -> Dataset:
         return narrowed(drawn(domain, seed, size), None, images_per_class=4)
 
-    monkeypatch.setattr(learn_drop, "chosen_settings", chosen)
+    monkeypatch.setattr(drop, "choose", chosen)
     monkeypatch.setattr(embedded_datasets, "generate", few)
 
 
