@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 from ccl.errors import UserError
 
@@ -36,8 +37,8 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 def replacing(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; at the end it takes the place of `path`. Missing folders are made."""
     make_folder(path.parent)
-    # By process, as two may write the same file; the suffix stays, as some writers look at it.
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    # Unlike any other, as two may write the same file, also on two machines; some writers look at the suffix.
+    unfinished = path.with_name(f".{path.stem}.{uuid4().hex}.part{path.suffix}")
     try:
         yield unfinished
         move_into_place(unfinished, path)

@@ -82,7 +82,7 @@ class Process:
 
 
 class GridRun(Process):
-    """The face of `ccl.runs.launchers.LocalRun`: forked from the command itself, which has imported everything."""
+    """The face of `ccl.runs.jobs.LocalProcess`: forked from the command itself, which has imported everything."""
 
     is_queued = False
 
@@ -94,8 +94,8 @@ class GridRun(Process):
 # A command that starts runs, whose runs are forked too.
 GRID = """
 from processes import GridRun
-from ccl.runs import launchers
-launchers.LocalRun = GridRun
+from ccl.runs import jobs
+jobs.LocalProcess = GridRun
 from ccl.cli import main
 main()
 """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ccl.loading import dump_settings
-from ccl.runs.cell_run import CellState
+from ccl.runs.grid import CellState, Watcher
 from ccl.runs.grid_cells import Cell, Grid, make_cells
 
 STAND_IN = r"""#!{python} -S
@@ -59,7 +59,7 @@ def install_run(folder: Path, python: str, seconds: float) -> Path:
     return path
 
 
-class Spy:
+class Spy(Watcher):
     """A watcher that remembers, and acts when told to."""
 
     def __init__(self, act: Callable[[Mapping[str, CellState]], None] = lambda states: None) -> None:

@@ -1,7 +1,7 @@
 """Quick stand-ins for sbatch, squeue, scancel and scontrol, as far as ccl calls them: jobs are processes of this host.
 
 `reliability/test_slurm.py` has a real Slurm. As there, cancelling and requeuing send SIGTERM to every process of a job,
-a job that has ended stays in the list, and an array has one job for each index.
+an array has one job for each index.
 """
 
 import contextlib
@@ -26,17 +26,14 @@ def leave(words):
 def jobs():
     return sorted((name[4:] for name in os.listdir(here) if name.startswith("job-")), key=len)
 def state(job):
-    status = read(f"job-{{job}}/status")
-    if read(f"job-{{job}}/cancelled") is not None and status is not None:
-        return "CANCELLED", int(status) * 256
-    if status is not None:
-        return ("FAILED" if int(status) else "COMPLETED"), int(status) * 256
-    return ("RUNNING" if read(f"job-{{job}}/running") is not None else "PENDING"), 0
+    if read(f"job-{{job}}/status") is not None:
+        return "OVER"
+    return "RUNNING" if read(f"job-{{job}}/running") is not None else "PENDING"
 def is_over(job):
-    return state(job)[0] not in ("RUNNING", "PENDING")
+    return state(job) == "OVER"
 def send(job, number, everyone=True):
     pid = int(read(f"job-{{job}}/pid"))
-    if state(job)[0] == "PENDING":
+    if state(job) == "PENDING":
         os.killpg(pid, signal.SIGKILL)
         open(os.path.join(here, f"job-{{job}}", "status"), "w").write("0")
     elif everyone:
@@ -78,13 +75,12 @@ if command == "sbatch":
 if command == "squeue":
     for job in jobs():
         if read(f"job-{{job}}/forgotten") is None:
-            word, status = state(job)
-            print(f"{{job:<40}}{{word:<24}}{{status:<16}}{{read(f'job-{{job}}/name'):<200}}")
+            if not is_over(job):
+                print(f"{{job}}|{{state(job)}}|{{read(f'job-{{job}}/name')}}")
 if command == "scancel":
     for job in jobs():
         if job.split("_")[0] == words[-1] or job == words[-1]:
             if not is_over(job):
-                open(os.path.join(here, f"job-{{job}}", "cancelled"), "w").close()
                 send(job, signal.SIGTERM)
 if command == "scontrol" and words[0] == "requeue":
     open(os.path.join(here, f"job-{{words[1]}}", "requeue"), "w").close()

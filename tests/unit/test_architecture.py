@@ -84,9 +84,8 @@ def test_files_are_renamed_and_synced_in_one_place() -> None:
     """So that nothing is written aside without being on the disk before it has its name."""
     by_hand = re.compile(r"os\.(replace|fsync)\(")
     assert by_hand.search((PACKAGE / "atomic_files.py").read_text())
-    not_yet = {"runs/cell_run.py"}
     found = {str(path.relative_to(PACKAGE)) for path in MODULES if by_hand.search(path.read_text())}
-    assert found - not_yet == {"atomic_files.py"}
+    assert found == {"atomic_files.py"}
 
 
 def symbols() -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ccl.catalogue import OBJECTIVES, title_of
 from ccl.cli.options import (
     DATA_ROOT,
     DETACH,
@@ -20,7 +21,10 @@ from ccl.cli.options import (
     Place,
     with_data,
 )
+from ccl.errors import RefusedError, UserError
+from ccl.loading import load_settings
 from ccl.strategies import STRATEGIES as ROWS
+from ccl.strategies import strategy_title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ccl.report.tables import Table
+    from ccl.runs.grid import Failure
     from ccl.runs.grid_cells import Cell, Grid
 
 
@@ -82,10 +87,7 @@ def chosen_grid(
     assignments: "Sequence[str]",
 ) -> "Grid":
     """The grid that the words on the command line describe; a typo is reported before torch is imported."""
-    from ccl.catalogue import OBJECTIVES
-    from ccl.cli.pairs import pairs_left_out
     from ccl.cli.value_lists import assignment_lists, named, numbers
-    from ccl.loading import load_settings
 
     chosen, learned = named(strategies, "--strategies", ROWS), named(objectives, "--objectives", OBJECTIVES)
     columns, cuts, varied = numbers(seeds, "--seeds"), numbers(steps, "--steps"), assignment_lists(vary)
@@ -99,6 +101,28 @@ def chosen_grid(
     from ccl.runs.grid_cells import Grid
 
     return Grid(preset, chosen, columns, learned, cuts, varied, left_out)
+
+
+def pairs_left_out(
+    preset: str, assignments: "Sequence[str]", strategies: "Sequence[str]", objectives: "Sequence[str]"
+) -> dict[tuple[str, str], str]:
+    """Pairs (strategy, objective) that the settings refuse, with the reasons, each of which is shown; others raise.
+
+    Without objectives it is the preset's own.
+    """
+    axis = objectives or [load_settings(preset, assignments).objective]
+    found: dict[tuple[str, str], str] = {}
+    for objective in axis:
+        for name in strategies:
+            try:
+                load_settings(preset, [*assignments, f"strategy={name}", f"objective={objective}"])
+            except RefusedError as refusal:
+                found[name, objective] = str(refusal)
+                about = f"{strategy_title(name)} with {title_of(objective)}"
+                typer.echo(f"· left out: {about}, as {str(refusal).partition(';')[0]}")
+    if len(found) == len(axis) * len(strategies):
+        raise UserError(f"no strategy goes together with its objective here: {next(iter(found.values()))}")
+    return found
 
 
 def run_and_report(
@@ -115,7 +139,6 @@ def run_and_report(
     With --detach, runs are only submitted, and those that are complete by now are reported.
     """
     from ccl.cli.grid_display import make_grid_display
-    from ccl.cli.job_reports import report_failures, report_left
     from ccl.report.run_page import write_outcome
     from ccl.report.tables import print_tables
     from ccl.runs.build import build_device
@@ -130,7 +153,23 @@ def run_and_report(
     if outcome.records:
         tables = write_outcome(outcome.records, out, title, name=name, published=published)
         print_tables(tables, out / f"{name}.html", console)
-    failures = [(f"{one.cell.row}, seed {one.cell.seed}", one.reason, one.log) for one in outcome.failures]
-    report_failures(failures, len(cells), "runs", " and are not in the tables")
-    report_left(outcome.num_under_way, outcome.num_waiting, len(cells), "runs")
+    _report_failures(outcome.failures, len(cells))
+    if outcome.num_under_way:
+        followed = "the same command without --detach follows them"
+        typer.echo(f"· {outcome.num_under_way} of {len(cells)} runs are with Slurm; {followed}")
+    if outcome.num_waiting:
+        waiting = f"{outcome.num_waiting} of {len(cells)} runs were not submitted"
+        typer.echo(f"ccl: {waiting}; the same command submits them", err=True)
     return not outcome.failures and not outcome.num_waiting
+
+
+def _report_failures(failures: "Sequence[Failure]", total: int) -> None:
+    """Title, reason and log of each, and how many of all they are."""
+    for failure in failures:
+        first, *rest = failure.reason.splitlines()
+        typer.echo(f"ccl: {failure.cell.row}, seed {failure.cell.seed} failed: {first}", err=True)
+        for line in [*rest, f"its whole output: {failure.log}"]:
+            typer.echo(f"     {line}", err=True)
+    if failures:
+        failed = f"ccl: {len(failures)} of {total} runs failed and are not in the tables"
+        typer.echo(f"{failed}; the same command tries them again", err=True)

@@ -10,9 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ccl.runs.cell_run import CellState
 from ccl.runs.display import note
-from ccl.runs.grid import Watcher
+from ccl.runs.grid import CellState, Watcher
 from ccl.runs.grid_cells import Cell
 
 _MIN_GAIN = 0.01  # of one run: before that much is done, the time left is only a guess, and is not shown
@@ -65,7 +64,7 @@ def entry(state: CellState) -> str:
     return words.get(state.state, state.state)
 
 
-class PlainGrid:
+class PlainGrid(Watcher):
     """Lines for a log file: one when a run begins, ends or fails, and a summary at most every so many seconds."""
 
     def __init__(self, console: Console, cells: Sequence[Cell], every: float = 30.0) -> None:
@@ -105,11 +104,8 @@ class PlainGrid:
         }[state.state]
         self.note(f"{self._titles[name]}: {words}")
 
-    def close(self) -> None:
-        """Nothing is open."""
 
-
-class LiveGrid:
+class LiveGrid(Watcher):
     """A table of rows and seeds that fills as runs progress, and a line with the time left."""
 
     def __init__(self, console: Console, cells: Sequence[Cell]) -> None:

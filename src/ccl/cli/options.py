@@ -1,16 +1,18 @@
 """Arguments and options that several commands share."""
 
+import re
+import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ccl.cli.slurm_options import sbatch_options
 from ccl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from ccl.runs.launchers import Launcher
+    from ccl.runs.grid import Launcher
 
 PRESET: Any = typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file.")
 SET: Any = typer.Option([], "--set", "-s", metavar="KEY=VALUE", help="Change one setting; repeatable.")
@@ -76,19 +78,35 @@ class Place:
         if self.on == "slurm":
             sbatch_options(self.slurm)
 
-    def launcher(self, out: Path, array_from: int | None = None) -> "Launcher":
-        """What starts the runs in this folder; so many and more that are submitted together are a job array."""
-        from ccl.runs.launchers import LocalLauncher
-        from ccl.runs.slurm import SlurmLauncher
+    def launcher(self, out: Path) -> "Launcher":
+        """What starts the runs in this folder."""
+        from ccl.runs.jobs import LocalJobs
+        from ccl.runs.slurm import SlurmJobs
 
         if self.on == "local":
-            return LocalLauncher()
+            return LocalJobs()
         at_once = self.jobs if self.detach else None  # else the grid itself submits no more than that
-        return SlurmLauncher(
-            out,
-            sbatch_options(self.slurm),
-            self.nproc_per_node,
-            is_detached=self.detach,
-            at_once=at_once,
-            array_from=array_from,
-        )
+        options = sbatch_options(self.slurm)
+        return SlurmJobs(out, options, self.nproc_per_node, is_detached=self.detach, at_once=at_once)
+
+
+# What `ccl.runs.slurm` sets, and what would keep sbatch from submitting.
+_OURS = re.compile(
+    "--(array|output|error|input|job-name|parsable|wrap|wait|test-only|open-mode)(=.*)?|-[aoeiJW].*", re.DOTALL
+)
+_PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol")  # what `ccl.runs.slurm` and a job call
+
+
+def sbatch_options(text: str | None) -> list[str]:
+    """The options one by one; refuses those that ccl sets itself, and a machine without Slurm."""
+    try:
+        words = shlex.split(text or "")
+    except ValueError as error:
+        raise UserError(f"--slurm {text!r}: {str(error).lower()}") from None
+    for word in words:
+        if _OURS.fullmatch(word):
+            raise UserError(f"--slurm: ccl sets {word.partition('=')[0]} itself; leave it out")
+    for name in _PROGRAMS:
+        if shutil.which(name) is None:
+            raise UserError(f"--on slurm: there is no {name} on this machine; start it on a login node of the cluster")
+    return words

@@ -1,30 +1,48 @@
 """A grid of runs, each a process or a job of its own: it resumes where it stopped, several may work on one folder."""
 
+import math
+import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal
 
+from ccl.atomic_files import write_file
 from ccl.data import load_dataset
 from ccl.data.cifar import LAYOUTS
 from ccl.errors import UserError
-from ccl.loading import read_settings
+from ccl.loading import dump_settings, read_settings
 from ccl.run_files import SETTINGS, is_finished
-from ccl.runs.cell_run import CELLS, LOGS, CellRun, CellState, Failure, cell_request
 from ccl.runs.grid_cells import Cell
-from ccl.runs.launchers import Launcher, LocalLauncher
-from ccl.runs.run_folder import RunRecord
-from ccl.runs.supervision import Notes, supervise
+from ccl.runs.jobs import Job, LocalJobs, LocalProcess, why_failed
+from ccl.runs.run_folder import RunRecord, read_run
+from ccl.runs.slurm import SlurmJob, SlurmJobs
+from ccl.training.stop_signals import StopRequest
 
 _MAX_SHOWN = 8  # conflicts; the others are counted
+_REFUSED_BY_LOCK = "is in use by"  # what `ccl run` says of a folder that another process holds
+CELLS, LOGS = "cells", "logs"  # folders beside the cells' own: the settings and the output of each
+
+Launcher = LocalJobs | SlurmJobs
 
 
-class Watcher(Notes, Protocol):
-    """What shows a grid to a person."""
+@dataclass(frozen=True)
+class CellState:
+    """A cell at one look."""
 
-    def show(self, states: Mapping[str, CellState]) -> None:
-        """Called at every look, with the state of each cell by its name."""
-        ...
+    state: Literal["waiting", "queued", "running", "elsewhere", "complete", "failed"]
+    share: float  # of its training that is done
+    accuracy: float | None = None  # over all classes after the last step, in percent; None where not measured
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cell has no outcome, and where the whole output of its run is."""
+
+    cell: Cell
+    reason: str
+    log: Path
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,91 @@ class GridOutcome:
     num_waiting: int = 0
 
 
+class Watcher:
+    """What shows a grid to a person."""
+
+    def note(self, text: str) -> None:
+        """One line worth knowing."""
+
+    def show(self, states: Mapping[str, CellState]) -> None:
+        """Called at every look, with the state of each cell by its name."""
+
+    def close(self) -> None:
+        """The last look is over."""
+
+
+class CellRun:
+    """A cell, and its process or job if this grid has one of it."""
+
+    def __init__(self, cell: Cell, grid: Path) -> None:
+        self.cell, self.job = cell, cell_job(grid, cell.name)
+        self.record: RunRecord | None = None
+        self.failure: Failure | None = None
+        self.process: LocalProcess | SlurmJob | None = None
+        self._is_elsewhere = False
+        self._log_start = 0  # where the words of this attempt begin
+
+    @property
+    def is_settled(self) -> bool:
+        return self.record is not None or self.failure is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self.is_settled and self.process is None and not self._is_elsewhere
+
+    def state(self) -> CellState:
+        if self.record is not None:
+            accuracy = self.record.all_classes
+            return CellState("complete", 1.0, None if math.isnan(accuracy) else accuracy)
+        share = self.job.share_done(self.cell.settings.epochs)
+        if self.failure is not None:
+            return CellState("failed", share)
+        if self.process is not None:
+            return CellState("queued" if self.process.is_queued else "running", share)
+        return CellState("elsewhere" if self._is_elsewhere else "waiting", share)
+
+    def look(self) -> None:
+        """Take notice of what has happened to it, through its own process or through others."""
+        if self.process is None:
+            if self.job.is_complete():
+                self._read()
+            if not self.is_settled:
+                self._is_elsewhere = self.job.is_held()
+        elif (exit_code := self.process.poll()) is not None:
+            self.process = None
+            self._read()  # a complete run stays one, whatever happened to its page afterwards
+            lines = self.job.words_since(self._log_start)
+            if not self.is_settled and any(_REFUSED_BY_LOCK in line for line in lines[-1:]):
+                self._is_elsewhere = True  # another process was faster; the next look shows whether it still has it
+            elif not self.is_settled:
+                self.failure = Failure(self.cell, why_failed(exit_code, lines), self.job.log)
+
+    def prepare(self, threads: int | None) -> Job:
+        """Write its settings, and describe the run that is to begin or to resume; `threads` where they name none."""
+        path, settings = self.job.folder / SETTINGS, self.cell.settings
+        # A resumed run keeps its number of threads, as its last bits depend on it.
+        before = read_settings(path).threads if path.is_file() else None
+        threads = settings.threads or before or threads
+        write_file(self.job.settings_files[0], dump_settings(settings.model_copy(update={"threads": threads})))
+        self._log_start = self.job.log_size()
+        return cell_job(self.job.folder.parent, self.cell.name, threads)
+
+    def _read(self) -> None:
+        try:
+            if is_finished(self.cell.settings, self.job.folder):
+                self.record = read_run(self.job.folder)
+        except UserError as error:
+            self.failure = Failure(self.cell, str(error), self.job.log)
+
+
+def cell_job(grid: Path, name: str, threads: int | None = None) -> Job:
+    """The job of a cell, which runs once its settings are written."""
+    grid = Path(os.path.abspath(grid))  # links stay: the machines of a cluster may not share what is behind
+    settings, folder = grid / CELLS / f"{name}.yaml", grid / name
+    words = ["run", str(settings), "--out", str(folder)]
+    return Job(name, words, folder, grid / LOGS / f"{name}.txt", threads, (settings, folder / SETTINGS))
+
+
 def run_grid(
     cells: Sequence[Cell], folder: Path, jobs: int | None, watcher: Watcher, launcher: Launcher | None = None
 ) -> GridOutcome:
@@ -45,23 +148,63 @@ def run_grid(
     A signal is passed on; once all runs have saved their state and ended, StoppedError is raised. With a launcher that
     is detached, runs are only started.
     """
-    launcher = launcher or LocalLauncher()
+    launcher = launcher or LocalJobs()
     unfinished = _unfinished(cells, folder)
-    runs = [CellRun(cell, folder) for cell in cells]
-    if unfinished:
-        launcher.open(watcher.note)
-        under_way = launcher.under_way(cell_request(folder, cell.name) for cell in unfinished)
-        _prepare(unfinished, folder, watcher)
-        for run in runs:
-            run.process = under_way.get(run.name)
+    runs = {cell.name: CellRun(cell, folder) for cell in cells}
     jobs = max(1, min(jobs or launcher.num_at_once, len(unfinished)))
-    supervise(runs, jobs, launcher, watcher, lambda: watcher.show({run.name: run.state() for run in runs}))
+    if unfinished:
+        launcher.open(watcher.note, jobs)
+        under_way = launcher.under_way(cell_job(folder, cell.name) for cell in unfinished)
+        _prepare(unfinished, folder, watcher)
+        for name, process in under_way.items():
+            runs[name].process = process
+    _follow(list(runs.values()), jobs, launcher, watcher)
     return GridOutcome(
-        [run.record for run in runs if run.record is not None],
-        [run.failure for run in runs if run.failure is not None],
-        sum(run.process is not None for run in runs),
-        sum(run.is_waiting for run in runs),
+        [run.record for run in runs.values() if run.record is not None],
+        [run.failure for run in runs.values() if run.failure is not None],
+        sum(run.process is not None for run in runs.values()),
+        sum(run.is_waiting for run in runs.values()),
     )
+
+
+def _follow(runs: Sequence[CellRun], jobs: int, launcher: Launcher, watcher: Watcher) -> None:
+    """Look at the folders, start what is missing, show; until all are settled or a signal has come."""
+    with StopRequest() as stop:
+        stop.is_immediate = False
+        try:
+            while True:
+                _look(runs, jobs, launcher)
+                watcher.show({run.cell.name: run.state() for run in runs})
+                is_over = launcher.is_detached or all(run.is_settled for run in runs)
+                if stop.signal_number is not None or is_over:
+                    break
+                time.sleep(launcher.seconds_between_looks)
+        finally:  # also when something fails here: no run is left without a parent by our own fault
+            _end([] if launcher.is_detached else runs, watcher)
+        stop.raise_if_asked()
+
+
+def _look(runs: Sequence[CellRun], jobs: int, launcher: Launcher) -> None:
+    for run in runs:
+        if not run.is_settled:
+            run.look()
+    free = max(0, jobs - sum(run.process is not None for run in runs))
+    chosen = {run.cell.name: run for run in [run for run in runs if run.is_waiting][:free]}
+    prepared = (run.prepare(launcher.threads(jobs)) for run in chosen.values())  # when the launcher has room
+    for name, process in launcher.start(prepared):
+        chosen[name].process = process
+
+
+def _end(runs: Sequence[CellRun], watcher: Watcher) -> None:
+    """Ask all runs at once, then wait for each: they finish their batch and save."""
+    processes = [run.process for run in runs if run.process is not None]
+    for process in processes:
+        process.terminate()
+    watcher.close()  # only now: it may be what failed, when nobody reads the output any more
+    if processes:
+        watcher.note(f"runs under way save their state and end: {len(processes)}")
+    for process in processes:
+        process.wait()
 
 
 def _unfinished(cells: Sequence[Cell], folder: Path) -> list[Cell]:
@@ -76,22 +219,17 @@ def _unfinished(cells: Sequence[Cell], folder: Path) -> list[Cell]:
             if not is_finished(cell.settings, folder / cell.name):
                 unfinished.append(cell)
                 continue
-            _refuse_other_epochs(cell, folder / cell.name)
+            # A run under way may be given other epochs; a complete one would stand in the tables with the wrong ones.
+            then, now = read_settings(folder / cell.name / SETTINGS).epochs, cell.settings.epochs
+            if then != now:
+                other = f"complete with other settings (epochs: {then} -> {now})"
+                conflicts.append(f"--out {folder / cell.name} is {other}; name another folder")
         except UserError as error:
             conflicts += str(error).splitlines()
     if conflicts:
         hidden = len(conflicts) - _MAX_SHOWN
         raise UserError("\n".join(conflicts[:_MAX_SHOWN] + ([f"and {hidden} more like these"] if hidden > 0 else [])))
     return unfinished
-
-
-def _refuse_other_epochs(cell: Cell, folder: Path) -> None:
-    """A run under way may be given other epochs; a complete one would stand in the tables with the wrong ones."""
-    then, now = read_settings(folder / SETTINGS).epochs, cell.settings.epochs
-    if then != now:
-        raise UserError(
-            f"--out {folder} is complete with other settings (epochs: {then} -> {now}); name another folder"
-        )
 
 
 def _prepare(unfinished: Sequence[Cell], folder: Path, watcher: Watcher) -> None:

@@ -1,208 +1,318 @@
-"""Runs as Slurm jobs: submitted by plain sbatch, found again when the command is reopened.
+"""Jobs of a Slurm cluster: submitted by plain sbatch, followed by squeue and the jobs' folders, found again later.
 
-What a run writes bears that two jobs are at it: a run folder has a lock of its own, a part of features appears whole.
+What was submitted stands as files in the folder `slurm` beside the runs. Each is written before sbatch is called and
+again with the id of the job, so that even a command that is killed in between loses none: the name of a job is unlike
+any other. That two jobs are at one run does no harm: its folder has a lock.
 """
 
+import json
 import os
+import re
+import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from uuid import uuid4
 
+from filelock import FileLock
+
+from ccl.atomic_files import make_folder, write_file
 from ccl.errors import UserError
-from ccl.runs import slurm_commands
-from ccl.runs.launchers import RunRequest, StartedRun
-from ccl.runs.slurm_commands import JobQueue, JobState, SlurmError
-from ccl.runs.slurm_submissions import Submission, Submissions, new_submission
+from ccl.runs.folder_lock import LOCK
+from ccl.runs.jobs import Job
 
-ARRAY_FROM = 101  # runs submitted together: fewer are jobs of their own, unless asked for otherwise
+ARRAY_FROM = 101  # jobs submitted together: fewer are jobs of their own
 SECONDS_BEFORE_RETRY = 30.0  # where the queue is full
-_PATIENCE = 60.0  # seconds: a network disk may show late what a job has written
+SECONDS_BETWEEN_QUESTIONS = 1.0  # to squeue, however many jobs there are
+PATIENCE = 30.0  # seconds: a network disk may show late what a job has written
+_ANSWER_WITHIN = 20.0  # seconds; where the queue is full, sbatch would sleep and try again for two minutes
 _SCRIPT = Path(__file__).with_name("slurm_job.sh")
 # The job is put back into the queue when its node fails, and by itself when its time is up; --slurm may say otherwise.
 _DEFAULTS = ("--requeue", "--signal=B:USR1@120")
+_QUEUED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+_FULL = re.compile(r"SubmitJob|temporarily|queue full|MaxJobCount|did not answer", re.IGNORECASE)
+_PREFIX = re.compile(r"^(sbatch|squeue|scancel|allocation failure): (error: |fatal: )?")
+
+
+class SlurmError(Exception):
+    """A command failed; the message is its own words in one line."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether these are the words of a queue that takes no more jobs for now."""
+        return _FULL.search(str(self)) is not None
+
+
+class JobQueue:
+    """The jobs of this user that wait or run, as squeue last said; asked again when that is a second old."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._states: dict[str, str] = {}
+        self._asked_at = -float("inf")
+        self._is_answering = True
+
+    def states(self, since: float) -> dict[str, str] | None:
+        """By job id (17 or 17_3); None where Slurm was not asked after the moment `since`, or does not answer."""
+        if time.monotonic() - self._asked_at >= SECONDS_BETWEEN_QUESTIONS:
+            try:
+                self.names()
+            except SlurmError as error:
+                if self._is_answering:
+                    self._note(f"{error}; asked again until Slurm answers")
+                self._is_answering = False
+        return self._states if self._is_answering and self._asked_at > since else None
+
+    def names(self) -> dict[str, str]:
+        """The names of the jobs as of now, by id; raises SlurmError where Slurm does not answer."""
+        time.sleep(max(0.0, self._asked_at + SECONDS_BETWEEN_QUESTIONS - time.monotonic()))
+        self._asked_at = time.monotonic()
+        answer = call("squeue", "--noheader", "--array", f"--user={os.getuid()}", "--format=%i|%T|%j")
+        jobs = [line.strip().split("|", 2) for line in answer.splitlines() if line.strip()]
+        self._states, self._is_answering = {job_id: state for job_id, state, _ in jobs}, True
+        return {job_id: name for job_id, _, name in jobs}
 
 
 class SlurmJob:
-    """One run as a job; what has become of it says Slurm, or its results where Slurm has forgotten."""
+    """A job with its id; it has ended when Slurm does not list it and nobody holds its folder."""
 
-    def __init__(self, job_id: str, request: RunRequest, queue: JobQueue) -> None:
-        self.job_id, self._request, self._queue = job_id, request, queue
+    def __init__(self, job_id: str, job: Job, queue: JobQueue) -> None:
+        self.job_id, self._job, self._queue = job_id, job, queue
         self._submitted_at = time.monotonic()
-        self._state: JobState | None = None
-        self._is_cancelled = False
-        self._ended_at: float | None = None
+        self._gone_at: float | None = None
         self._exit_code: int | None = None
-
-    @property
-    def is_queued(self) -> bool:
-        return self._state is None or self._state.is_queued
+        self._is_cancelled = False
+        self.is_queued = True
 
     def poll(self) -> int | None:
+        """0 once its run is complete, 1 where it ended before that, None until then."""
         if self._exit_code is None:
-            found, is_fresh = self._queue.find(self.job_id, self._submitted_at)
-            if found is not None and not found.is_over:
-                self._state, self._ended_at = found, None
-            elif is_fresh:
-                self._exit_code = self._judge(found)
-            if not self._queue.is_answering and self._request.results.is_complete():
-                self._exit_code = 0
+            self._exit_code = self._look()
         return self._exit_code
 
+    def _look(self) -> int | None:
+        states = self._queue.states(self._submitted_at)
+        if states is not None and self.job_id in states:
+            self.is_queued, self._gone_at = states[self.job_id] in _QUEUED, None
+            return None
+        if self._job.is_complete():
+            return 0
+        if states is None or (not self._is_cancelled and self._job.is_held()):
+            return None
+        self._gone_at = self._gone_at or time.monotonic()
+        if not self._is_cancelled and time.monotonic() < self._gone_at + PATIENCE:
+            return None
+        with self._job.log.open("a", encoding="utf-8") as log:
+            log.write(f"Slurm job {self.job_id} has ended, and its run is not complete\n")
+        return 1
+
     def terminate(self) -> None:
-        """A controller that does not answer is asked again by `wait`."""
+        """SIGTERM, and SIGKILL after the KillWait of the cluster; one that does not answer is asked by `wait`."""
         try:
-            slurm_commands.cancel(self.job_id)
+            call("scancel", self.job_id)
             self._is_cancelled = True
         except SlurmError:
             self._is_cancelled = False
 
     def wait(self) -> int:
         while (exit_code := self.poll()) is None:
-            time.sleep(slurm_commands.SECONDS_BETWEEN_QUESTIONS)
+            time.sleep(SECONDS_BETWEEN_QUESTIONS)
             if not self._is_cancelled:
                 self.terminate()
         return exit_code
 
-    def _judge(self, found: JobState | None) -> int | None:
-        """The exit code of a job that is over, or that Slurm doesn't know any more."""
-        if self._request.results.is_complete():
-            return 0
-        self._ended_at = self._ended_at or time.monotonic()
-        is_late = not self._is_cancelled and time.monotonic() < self._ended_at + _PATIENCE
-        if found is None:
-            if self._request.results.is_held() and not self._is_cancelled:
-                return None
-            return self._report("is not known to Slurm any more, and its run is not complete")
-        if found.exit_code == 0:
-            return None if is_late else self._report("ended with success, but its results are not complete")
-        return found.exit_code if found.state == "FAILED" else self._report(f"ended as {found.state}", found.exit_code)
 
-    def _report(self, words: str, exit_code: int = 1) -> int:
-        """In the log, as its end is what a failed run shows."""
-        with self._request.log.open("a", encoding="utf-8") as log:
-            log.write(f"Slurm job {self.job_id} {words}\n")
-        return exit_code
+@dataclass(frozen=True)
+class Submission:
+    """One call of sbatch."""
+
+    name: str  # of its jobs
+    cells: Sequence[str]  # the names of its runs: a job of its own for one, an array for more
+    job: str | None = None  # None until Slurm has given it an id
+
+    def ids(self) -> dict[str, str]:
+        """The id of each run's job, by the run's name."""
+        if self.job is None or len(self.cells) == 1:
+            return {} if self.job is None else {self.cells[0]: self.job}
+        return {cell: f"{self.job}_{index}" for index, cell in enumerate(self.cells)}
+
+    def found_among(self, names: Mapping[str, str]) -> "Submission":
+        """With its id, if need be by its name among the jobs that Slurm lists."""
+        named = (job_id.partition("_")[0] for job_id, name in names.items() if name == self.name)
+        return replace(self, job=self.job or next(named, None))
 
 
-class SlurmLauncher:
-    """Each run is a job with these options of sbatch; `nproc_per_node` processes by torchrun on each of its nodes."""
+class SlurmJobs:
+    """Starts jobs on the cluster with these options of sbatch; torchrun starts `nproc_per_node` processes on a node."""
 
     seconds_between_looks = 1.0
     num_at_once = 1_000_000  # Slurm decides
 
     def __init__(
         self,
-        folder: Path,  # of the runs: what was submitted is kept in it
+        folder: Path,  # of the runs
         options: Sequence[str],
         nproc_per_node: int | None = None,
         *,
         is_detached: bool = False,
         at_once: int | None = None,  # where nobody is there to submit the next
-        array_from: int | None = None,
     ) -> None:
-        self._folder = Path(os.path.abspath(folder))  # links stay: machines may not share what is behind
+        folder = Path(os.path.abspath(folder))  # links stay: machines may not share what is behind
+        self._title, self._folder = folder.name, folder / "slurm"  # `slurm_job.sh` knows it too
         self._options = [*_DEFAULTS, *options]
-        self._script = [str(_SCRIPT), sys.executable, str(self._folder), str(nproc_per_node or 0)]
+        self._script = [str(_SCRIPT), sys.executable, str(folder), str(nproc_per_node or 0)]
         self.is_detached, self._at_once = is_detached, at_once
-        self._array_from = array_from or ARRAY_FROM
-        self._submissions = Submissions(self._folder)
         self._known: set[str] = set()
         self._retry_at = 0.0
         self._is_full = False
 
-    def threads(self, jobs: int) -> None:
+    def threads(self, num_at_once: int) -> None:
         """The job decides, by the cores that it was given."""
 
-    def open(self, note: Callable[[str], None]) -> None:
+    def open(self, note: Callable[[str], None], num_at_once: int) -> None:
+        """Refuse options that sbatch would refuse, and more jobs than an array may have."""
         self._note, self._queue = note, JobQueue(note)
         try:
-            slurm_commands.try_options(self._options, [*self._script, "cell"])
+            call("sbatch", "--parsable", "--test-only", *self._options, *self._script, "cell")
+            if self._is_array(num_at_once):
+                config = call("scontrol", "show", "config")
+                found = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, re.MULTILINE)
+                most = int(found[1]) - 1 if found else 1000
+                if num_at_once > most:
+                    advice = f"give --jobs {most}, without --detach"
+                    raise UserError(f"--on slurm: {num_at_once} runs are more than an array of it may have; {advice}")
         except SlurmError as error:
             if not error.is_full:
                 raise UserError(f"--on slurm: {error}") from None
 
-    def under_way(self, requests: Iterable[RunRequest]) -> Mapping[str, StartedRun]:
-        if not self._submissions.read():
+    def _is_array(self, count: int) -> bool:
+        return count > 1 and (count >= ARRAY_FROM or count > (self._at_once or count))
+
+    def under_way(self, jobs: Iterable[Job]) -> dict[str, SlurmJob]:
+        """Those of these jobs that earlier commands have submitted, by name."""
+        if not self._submissions():
             return {}
         try:
-            with self._submissions.locked():
-                return self._under_way({request.name: request for request in requests})
+            with self._locked():
+                return self._found({job.name: job for job in jobs})
         except SlurmError as error:
             raise UserError(f"--on slurm: {error}") from None
 
-    def start(self, requests: Iterable[RunRequest]) -> Iterator[tuple[str, StartedRun]]:
+    def start(self, jobs: Iterable[Job]) -> Iterator[tuple[str, SlurmJob]]:
+        """Submit jobs, and give each as soon as it is; fewer where there is no room for more."""
         if time.monotonic() < self._retry_at:
             return
-        asked = {request.name: request for request in requests}
+        asked = {job.name: job for job in jobs}
         if not asked:
             return
-        with self._submissions.locked():
+        with self._locked():
             try:
-                found = self._under_way(asked)  # by another command in the meantime
+                found = self._found(asked)  # by another command in the meantime
                 yield from found.items()
-                for some, options in self._parts([asked[name] for name in asked if name not in found]):
-                    yield from self._submit(some, options).items()
+                left = [job for name, job in asked.items() if name not in found]
+                for some in [left] if self._is_array(len(left)) else [[job] for job in left]:
+                    yield from self._submit(some).items()
                 self._is_full = False
             except SlurmError as error:
-                self._wait_for_room(error)
+                self._retry_at = time.monotonic() + SECONDS_BEFORE_RETRY
+                if not self._is_full:
+                    again = "the same command submits the rest" if self.is_detached else "tried again until it does"
+                    self._note(f"Slurm takes no more jobs for now ({error}); {again}")
+                self._is_full = True
 
-    def _wait_for_room(self, error: SlurmError) -> None:
-        self._retry_at = time.monotonic() + SECONDS_BEFORE_RETRY
-        if not self._is_full:
-            again = "the same command submits the rest" if self.is_detached else "tried again until it does"
-            self._note(f"Slurm takes no more jobs for now ({error}); {again}")
-        self._is_full = True
-
-    def _parts(self, requests: Sequence[RunRequest]) -> Iterator[tuple[Sequence[RunRequest], Sequence[str]]]:
-        """What one call of sbatch submits, with its options."""
-        at_once = self._at_once or len(requests)
-        if len(requests) < self._array_from and len(requests) <= at_once:
-            yield from (([request], []) for request in requests)
-            return
-        size = slurm_commands.max_array_size()
-        parts = [requests[start : start + size] for start in range(0, len(requests), size)]
-        for part in parts:
-            limit = f"%{max(1, at_once // len(parts))}" if at_once < len(requests) else ""
-            yield part, [f"--array=0-{len(part) - 1}{limit}"] if len(part) > 1 else []
-
-    def _submit(self, requests: Sequence[RunRequest], options: Sequence[str]) -> dict[str, SlurmJob]:
-        submission = new_submission([request.name for request in requests], self._folder)
-        for request in requests:
-            self._submissions.describe(request)
-        self._submissions.write(submission)
-        words = [*self._options, *options, f"--job-name={submission.name}", "--output=/dev/null"]
+    def _submit(self, jobs: Sequence[Job]) -> dict[str, SlurmJob]:
+        cells = [job.name for job in jobs]
+        title = re.sub(r"[^A-Za-z0-9._=-]+", "_", cells[0] if len(cells) == 1 else self._title)
+        submission = Submission(f"ccl-{title[:100]}-{uuid4().hex[:8]}", cells)
+        for job in jobs:
+            self._describe(job)
+        self._write(submission)
+        limit = f"%{self._at_once}" if self._at_once and self._at_once < len(jobs) else ""
+        array = [f"--array=0-{len(jobs) - 1}{limit}"] if len(jobs) > 1 else []
+        named = [f"--job-name={submission.name}", "--output=/dev/null"]
         try:
-            job: str | None = slurm_commands.submit(words, [*self._script, *submission.cells])
+            answer = call("sbatch", "--parsable", *self._options, *array, *named, *self._script, *cells)
+            submission = replace(submission, job=answer.partition(";")[0].strip())
         except SlurmError:
-            job = submission.job_among(self._queue.jobs())  # a command that was cut off may have done its work
-            if job is None:
-                self._submissions.delete(submission)
+            submission = submission.found_among(self._queue.names())  # a command cut off may have done its work
+            if submission.job is None:
+                self._file(submission).unlink(missing_ok=True)
                 raise
-        self._take(submission := replace(submission, job=job))
-        ids = submission.job_ids()
-        return {request.name: SlurmJob(ids[request.name], request, self._queue) for request in requests}
+        self._write(submission)
+        ids = submission.ids()
+        return {job.name: SlurmJob(ids[job.name], job, self._queue) for job in jobs}
 
-    def _under_way(self, requests: Mapping[str, RunRequest]) -> dict[str, SlurmJob]:
-        """The jobs of these runs that stand in the folder and aren't known here yet; what is over is deleted."""
-        new = [submission for submission in self._submissions.read() if submission.name not in self._known]
-        jobs = self._queue.jobs() if new else {}
+    def _found(self, jobs: Mapping[str, Job]) -> dict[str, SlurmJob]:
+        """The jobs of these that stand in the folder and aren't known here yet; what is over is deleted."""
+        new = [submission for submission in self._submissions() if submission.name not in self._known]
+        names = self._queue.names() if new else {}
         found: dict[str, SlurmJob] = {}
-        for submission in new:
-            submission = replace(submission, job=submission.job_among(jobs))
+        for submission in (one.found_among(names) for one in new):
             # By name too: a cluster that was set up anew counts its jobs from one again.
-            own = {job_id for job_id, job in jobs.items() if job.name == submission.name and not job.is_over}
-            alive = {name: job_id for name, job_id in submission.job_ids().items() if job_id in own}
-            if alive:
-                self._take(submission)
+            ids = {cell: job_id for cell, job_id in submission.ids().items() if names.get(job_id) == submission.name}
+            if ids:
+                self._write(submission)
             else:
-                self._submissions.delete(submission)
-            wanted = {name: job_id for name, job_id in alive.items() if name in requests}
-            found |= {name: SlurmJob(job_id, requests[name], self._queue) for name, job_id in wanted.items()}
+                self._file(submission).unlink(missing_ok=True)
+            found |= {cell: SlurmJob(ids[cell], jobs[cell], self._queue) for cell in ids if cell in jobs}
         return found
 
-    def _take(self, submission: Submission) -> None:
-        """Remember it, here and in the folder."""
-        self._submissions.write(submission)
-        self._known.add(submission.name)
+    def _locked(self) -> FileLock:
+        """To be held by who submits: the commands on one folder do so one after the other."""
+        make_folder(self._folder)
+        return FileLock(self._folder / LOCK)
+
+    def _submissions(self) -> list[Submission]:
+        files = sorted(self._folder.glob("ccl-*.json"))
+        return [Submission(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
+
+    def _write(self, submission: Submission) -> None:
+        write_file(self._file(submission), json.dumps(asdict(submission)))
+        if submission.job is not None:
+            self._known.add(submission.name)
+
+    def _file(self, submission: Submission) -> Path:
+        return self._folder / f"{submission.name}.json"
+
+    def _describe(self, job: Job) -> None:
+        """Write what the job is to do, as words of bash."""
+        lines = [
+            f"LOG={shlex.quote(str(job.log))}",
+            f"SAVED={shlex.quote(str(job.saved))}",
+            f"COMMAND=({shlex.join(job.command)})",
+            f"SETTINGS_FILES=({shlex.join(map(str, job.settings_files))})",
+            f"THREADS={job.threads or ''}",
+        ]
+        write_file(self._folder / f"{job.name}.sh", os.fsencode("\n".join([*lines, ""])))
+
+
+def call(*words: str) -> str:
+    """What a command of Slurm answers; raises SlurmError with its own words in one line."""
+    try:
+        answer = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWER_WITHIN,
+            start_new_session=True,  # a Ctrl-C in the terminal must not cut off a submission
+        )
+    except subprocess.TimeoutExpired as error:
+        told = _in_one_line(words[0], (error.stderr or b"").decode(errors="replace"))
+        raise SlurmError(told or f"{words[0]} did not answer in {_ANSWER_WITHIN:.0f} s") from None
+    except OSError as error:
+        raise SlurmError(f"{words[0]}: {error.strerror}") from None
+    if answer.returncode != 0:
+        raise SlurmError(_in_one_line(words[0], answer.stderr) or f"{words[0]}: exit code {answer.returncode}")
+    return answer.stdout
+
+
+def _in_one_line(command: str, told: str) -> str:
+    """What a command wrote as an error, without its prefixes and its advice to read its help."""
+    lines = [_PREFIX.sub("", line.strip()).rstrip(".") for line in told.splitlines()]
+    kept = dict.fromkeys(line for line in lines if line and not line.startswith("Try "))
+    return f"{command}: {'; '.join(kept)}" if kept else ""

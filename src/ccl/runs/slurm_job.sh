@@ -1,6 +1,6 @@
 #!/bin/bash
 # One run as a Slurm job: slurm_job.sh PYTHON FOLDER PROCESSES NAME…, submitted by ccl.runs.slurm.
-# An array has a NAME for each index; FOLDER/slurm/NAME.sh says what is to be done (ccl.runs.slurm_submissions).
+# An array has a NAME for each index; FOLDER/slurm/NAME.sh says what is to be done (ccl.runs.slurm).
 # PROCESSES is 0, or the number that torchrun starts on each node of the job.
 PYTHON=$1 FOLDER=$2 PROCESSES=$3
 shift $((3 + ${SLURM_ARRAY_TASK_ID:-0}))

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from ccl.cli.grid_display import LiveGrid, Pace, PlainGrid, entry, make_grid_display, summary
-from ccl.runs.cell_run import CellState
+from ccl.runs.grid import CellState
 from ccl.runs.grid_cells import Cell, Grid, make_cells
 
 CELLS = make_cells(Grid("demo", ["finetuning", "ccl"], [0, 1]))

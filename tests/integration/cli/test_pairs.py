@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ccl.catalogue import OBJECTIVES
-from ccl.cli.compare import chosen_grid
-from ccl.cli.pairs import pairs_left_out
+from ccl.cli.compare import chosen_grid, pairs_left_out
 from ccl.compatibility import refusal
 from ccl.errors import RefusedError, UserError
 from ccl.runs.grid_cells import make_cells

@@ -19,11 +19,10 @@ from run_stand_in import Spy, cells, complete, install_run, told, trace
 
 from ccl.errors import StoppedError, UserError
 from ccl.loading import load_settings
-from ccl.runs import cell_run, grid, launchers
-from ccl.runs.cell_run import CellState, cell_request
-from ccl.runs.grid import run_grid
+from ccl.runs import grid, jobs
+from ccl.runs.grid import CellState, cell_job, run_grid
 from ccl.runs.grid_cells import Cell
-from ccl.runs.launchers import LocalLauncher, RunRequest
+from ccl.runs.jobs import Job, LocalJobs
 
 PYTHON = sys.executable  # which a fixture replaces
 
@@ -47,7 +46,7 @@ def quick_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
     def take(seconds: float) -> None:
         monkeypatch.setattr(sys, "executable", str(install_run(tmp_path, PYTHON, seconds)))
 
-    monkeypatch.setattr(LocalLauncher, "seconds_between_looks", 0.02)
+    monkeypatch.setattr(LocalJobs, "seconds_between_looks", 0.02)
     take(0.2)
     return take
 
@@ -101,7 +100,7 @@ def test_complete_cells_are_not_started_again(tmp_path: Path) -> None:
 
 
 def test_cores_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launchers, "num_cores", lambda: 8)
+    monkeypatch.setattr(jobs, "num_cores", lambda: 8)
 
     def threads(num_cells: int, jobs: int, folder: str, *assignments: str) -> set[tuple[str, int | None]]:
         run_grid(cells(num_cells, *assignments), tmp_path / folder, jobs, Spy())
@@ -115,7 +114,7 @@ def test_cores_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_cell_that_resumes_keeps_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launchers, "num_cores", lambda: 8)
+    monkeypatch.setattr(jobs, "num_cores", lambda: 8)
     made, folder = cells(1), tmp_path / "grid"
     began_with = made[0].settings.model_copy(update={"threads": 5})
     complete(Cell(made[0].name, "", 0, began_with), folder / made[0].name)
@@ -228,8 +227,8 @@ def test_a_lost_race_for_a_folder_is_no_failure(tmp_path: Path, hold: Hold, monk
     made, folder = cells(1), tmp_path / "grid"
     holder = hold(folder / made[0].name, "unfinished")
     looks = iter([False])  # the other takes the folder between the first look and the child's own
-    really = cell_run.is_held
-    monkeypatch.setattr(cell_run, "is_held", lambda path: next(looks, None) is None and really(path))
+    really = jobs.is_held
+    monkeypatch.setattr(jobs, "is_held", lambda path: next(looks, None) is None and really(path))
 
     def let_go(states: Mapping[str, CellState]) -> None:
         if states[made[0].name].state == "elsewhere" and not holder.stdin.closed:  # type: ignore[union-attr]
@@ -321,7 +320,7 @@ class FakeProcess:
         return 143
 
 
-class FakeLauncher(LocalLauncher):
+class FakeLauncher(LocalJobs):
     """Starts nothing, and remembers what it was asked for."""
 
     seconds_between_looks = 0.0
@@ -329,26 +328,26 @@ class FakeLauncher(LocalLauncher):
     def __init__(self, made: list[Cell], num_looks: int, exit_codes: Mapping[int, int] | None = None) -> None:
         self.cells = {cell.name: cell for cell in made}
         self.num_looks, self.exit_codes = num_looks, exit_codes or {}
-        self.asked: list[RunRequest] = []
+        self.asked: list[Job] = []
         self.processes: dict[str, FakeProcess] = {}
         self.of_before: dict[str, FakeProcess] = {}
         self.room = len(made)
 
-    def under_way(self, requests: Iterable[RunRequest]) -> dict[str, FakeProcess]:
-        return {request.name: self.of_before[request.name] for request in requests if request.name in self.of_before}
+    def under_way(self, asked: Iterable[Job]) -> dict[str, FakeProcess]:
+        return {request.name: self.of_before[request.name] for request in asked if request.name in self.of_before}
 
-    def start(self, requests: Iterable[RunRequest]) -> Iterator[tuple[str, FakeProcess]]:
-        for request in itertools.islice(requests, self.room):
+    def start(self, asked: Iterable[Job]) -> Iterator[tuple[str, FakeProcess]]:
+        for request in itertools.islice(asked, self.room):
             exit_code = self.exit_codes.get(len(self.asked), 0)
             self.asked.append(request)
             assert load_settings(request.command[1]).threads == request.threads  # written before the start
-            process = FakeProcess(self.cells[request.name], request.results.saved.parent, self.num_looks, exit_code)
+            process = FakeProcess(self.cells[request.name], request.folder, self.num_looks, exit_code)
             self.processes[request.name] = process
             yield request.name, process
 
 
 def test_a_grid_starts_each_run_once_and_reads_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launchers, "num_cores", lambda: 8)
+    monkeypatch.setattr(jobs, "num_cores", lambda: 8)
     made, folder, spy = cells(4), tmp_path / "grid", Spy()
     launcher = FakeLauncher(made, num_looks=3, exit_codes={1: 7, 2: -15})
     outcome = run_grid(made, folder, 2, spy, launcher)
@@ -356,7 +355,7 @@ def test_a_grid_starts_each_run_once_and_reads_its_exit_code(tmp_path: Path, mon
     # No log was written: the exit code alone is the reason.
     reasons = {failure.cell.name: failure.reason for failure in outcome.failures}
     assert reasons == {made[1].name: "exit code 7", made[2].name: "ended by signal 15 (Terminated)"}
-    assert launcher.asked == [cell_request(folder, cell.name, 4) for cell in made]
+    assert launcher.asked == [cell_job(folder, cell.name, 4) for cell in made]
     assert launcher.asked[0].command[1] == str(folder / "cells" / f"{made[0].name}.yaml")
     assert launcher.asked[0].log == folder / "logs" / f"{made[0].name}.txt"
     assert max(list(states.values()).count("running") for states in spy.seen) == 2
@@ -421,9 +420,10 @@ def test_data_is_fetched_once_and_only_for_what_is_left(tmp_path: Path, monkeypa
 
 
 def test_the_share_done_is_read_from_the_last_epoch(tmp_path: Path) -> None:
-    assert cell_run.share_done(tmp_path, 10) == 0.0
+    of_folder = Job("cell", [], tmp_path, tmp_path / "log.txt")
+    assert of_folder.share_done(10) == 0.0
     (tmp_path / "protocol.json").write_text('{"all_at_once": false, "steps": [{}, {}, {}, {}]}')
-    assert cell_run.share_done(tmp_path, 10) == 0.0
+    assert of_folder.share_done(10) == 0.0
     rows = [
         {"kind": "epoch", "step": 3, "epoch": 3},
         {"kind": "epoch", "step": 3, "epoch": 4},
@@ -431,7 +431,7 @@ def test_the_share_done_is_read_from_the_last_epoch(tmp_path: Path) -> None:
     ]
     # A row of another kind, and one that is half written, don't hide the last epoch.
     (tmp_path / "metrics.jsonl").write_text("\n".join([*map(json.dumps, rows), '{"kind": "epoch", "st']))
-    assert cell_run.share_done(tmp_path, 10) == pytest.approx(24 / 40)
+    assert of_folder.share_done(10) == pytest.approx(24 / 40)
     (tmp_path / "protocol.json").write_text('{"all_at_once": true, "steps": [{}, {}, {}, {}]}')
     (tmp_path / "metrics.jsonl").write_text('{"kind": "epoch", "step": 1, "epoch": 4}\n')
-    assert cell_run.share_done(tmp_path, 10) == pytest.approx(4 / 10)
+    assert of_folder.share_done(10) == pytest.approx(4 / 10)

@@ -11,13 +11,11 @@ import pytest
 from run_stand_in import Spy, cells, install_run, told, trace
 from slurm_stand_in import SlurmStandIn
 
-from ccl.cli.slurm_options import sbatch_options
+from ccl.cli.options import sbatch_options
 from ccl.errors import StoppedError, UserError
-from ccl.runs import slurm, slurm_commands
-from ccl.runs.cell_run import CellState, cell_request
-from ccl.runs.grid import run_grid
-from ccl.runs.slurm import SlurmLauncher
-from ccl.runs.slurm_commands import JobQueue, JobState, SlurmError
+from ccl.runs import slurm
+from ccl.runs.grid import CellState, cell_job, run_grid
+from ccl.runs.slurm import JobQueue, SlurmError, SlurmJobs
 
 PYTHON = sys.executable  # which a fixture replaces
 
@@ -41,8 +39,9 @@ def cluster(
     made = SlurmStandIn(tmp_path / "bin")
     quick_runs(0)
     monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")
-    monkeypatch.setattr(slurm_commands, "SECONDS_BETWEEN_QUESTIONS", 0.1)
-    monkeypatch.setattr(SlurmLauncher, "seconds_between_looks", 0.1)
+    monkeypatch.setattr(slurm, "SECONDS_BETWEEN_QUESTIONS", 0.1)
+    monkeypatch.setattr(slurm, "PATIENCE", 0.5)
+    monkeypatch.setattr(SlurmJobs, "seconds_between_looks", 0.1)
     monkeypatch.setattr(slurm, "SECONDS_BEFORE_RETRY", 0.1)
     yield made
     for job in made.jobs():
@@ -52,7 +51,7 @@ def cluster(
 
 def test_each_run_is_a_job_and_its_files_are_where_a_grid_has_them(tmp_path: Path, cluster: SlurmStandIn) -> None:
     made, folder, spy = cells(3), tmp_path / "ein Gitter ü", Spy()
-    launcher = SlurmLauncher(folder, ["--partition=gpu", "--time=5"])
+    launcher = SlurmJobs(folder, ["--partition=gpu", "--time=5"])
     outcome = run_grid(made, folder, None, spy, launcher)
     assert [record.folder.name for record in outcome.records] == [cell.name for cell in made]
     assert outcome.failures == []
@@ -73,19 +72,30 @@ def test_no_more_jobs_at_once_than_asked_for(tmp_path: Path, cluster: SlurmStand
     def count(states: Mapping[str, CellState]) -> None:
         at_once.append(sum(state.state in ("queued", "running") for state in states.values()))
 
-    assert len(run_grid(made, folder, 2, Spy(count), SlurmLauncher(folder, [])).records) == 4
+    assert len(run_grid(made, folder, 2, Spy(count), SlurmJobs(folder, [])).records) == 4
     assert max(at_once) == 2
 
 
 def test_many_runs_are_arrays(tmp_path: Path, cluster: SlurmStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "ARRAY_FROM", 5)
-    cluster.mark("array", "4")  # indices 0 to 3, of which 3 are used at most: MaxArraySize is one above the last index
     made, folder = cells(5), tmp_path / "grid"
-    assert len(run_grid(made, folder, None, Spy(), SlurmLauncher(folder, [])).records) == 5
+    assert len(run_grid(made, folder, None, Spy(), SlurmJobs(folder, [])).records) == 5
     arrays = [[word for word in words if word.startswith("--array")] for words in cluster.submissions()]
-    assert arrays == [["--array=0-2"], ["--array=0-1"]]
+    assert arrays == [["--array=0-4"]]
     assert sorted(told(folder, "begin")) == sorted(cell.name for cell in made)
-    assert cluster.jobs() == ["1_0", "1_1", "1_2", "2_0", "2_1"]
+    assert cluster.jobs() == ["1_0", "1_1", "1_2", "1_3", "1_4"]
+
+
+def test_more_than_an_array_may_have_is_refused_before_anything_is_made(
+    tmp_path: Path, cluster: SlurmStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "ARRAY_FROM", 4)
+    cluster.mark("array", "5")  # one above the last index
+    made, folder = cells(5), tmp_path / "grid"
+    with pytest.raises(UserError, match="5 runs are more than an array of it may have; give --jobs 4, without"):
+        run_grid(made, folder, None, Spy(), SlurmJobs(folder, []))
+    assert not folder.exists()
+    assert len(run_grid(made, folder, 4, Spy(), SlurmJobs(folder, [])).records) == 5
 
 
 def test_a_failed_run_shows_the_end_of_its_log_and_a_cancelled_one_says_so(
@@ -99,22 +109,18 @@ def test_a_failed_run_shows_the_end_of_its_log_and_a_cancelled_one_says_so(
 
     def cancel(states: Mapping[str, CellState]) -> None:
         if len(told(folder, "begin")) == 3:
-            slurm_commands.cancel("1")
+            slurm.call("scancel", "1")
             os.kill(int(trace(folder)[[line[1] for line in trace(folder)].index(made[1].name)][2]), signal.SIGKILL)
             (cluster.folder / "job-3" / "forgotten").touch()
             os.killpg(int((cluster.folder / "job-3" / "pid").read_text()), signal.SIGKILL)
             spy.act = lambda states: None
 
     spy = Spy(cancel)
-    outcome = run_grid(made, folder, None, spy, SlurmLauncher(folder, []))
+    outcome = run_grid(made, folder, None, spy, SlurmJobs(folder, []))
     reasons = {failure.cell.name: failure.reason.splitlines() for failure in outcome.failures}
-    assert reasons[made[0].name] == [
-        "exit code 143",
-        "Slurm job 1 on n1, start 1",
-        "Slurm job 1 ended as CANCELLED",
-    ]
-    assert reasons[made[1].name][0] == "exit code 137"
-    assert reasons[made[2].name][-1] == "Slurm job 3 is not known to Slurm any more, and its run is not complete"
+    gone = "Slurm job {} has ended, and its run is not complete"
+    assert reasons[made[0].name] == ["exit code 1", "Slurm job 1 on n1, start 1", gone.format(1)]
+    assert [reasons[cell.name][-1] for cell in made[1:]] == [gone.format(2), gone.format(3)]
 
 
 def test_a_run_that_slurm_has_forgotten_is_what_its_folder_says(
@@ -128,7 +134,7 @@ def test_a_run_that_slurm_has_forgotten_is_what_its_folder_says(
         if told(folder, "begin"):
             (cluster.folder / "job-1" / "forgotten").touch()
 
-    outcome = run_grid([cell], folder, None, Spy(forget), SlurmLauncher(folder, []))
+    outcome = run_grid([cell], folder, None, Spy(forget), SlurmJobs(folder, []))
     assert [record.folder.name for record in outcome.records] == [cell.name]
 
 
@@ -142,7 +148,7 @@ def test_a_signal_before_the_time_is_up_saves_and_requeues(
         if told(folder, "begin") and not told(folder, "stop"):
             cluster.signal("1", signal.SIGUSR1)
 
-    outcome = run_grid([cell], folder, None, Spy(time_is_up), SlurmLauncher(folder, []))
+    outcome = run_grid([cell], folder, None, Spy(time_is_up), SlurmJobs(folder, []))
     assert len(outcome.records) == 1
     assert cluster.calls("scontrol") == [["requeue", "1"]]
     assert [line[0] for line in trace(folder)] == ["begin", "stop", "begin", "end"]
@@ -164,7 +170,7 @@ def test_a_time_too_short_to_learn_anything_does_not_requeue_for_ever(
         if begun.exists() and cluster.is_running("1"):
             cluster.signal("1", signal.SIGUSR1)
 
-    outcome = run_grid([cell], folder, None, Spy(time_is_up), SlurmLauncher(folder, []))
+    outcome = run_grid([cell], folder, None, Spy(time_is_up), SlurmJobs(folder, []))
     assert "before anything new was saved; give it more" in outcome.failures[0].reason
     assert cluster.calls("scontrol") == []
 
@@ -183,7 +189,7 @@ def test_ctrl_c_leaves_no_job(
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(StoppedError):
-        run_grid(made, folder, None, Spy(stop), SlurmLauncher(folder, []))
+        run_grid(made, folder, None, Spy(stop), SlurmJobs(folder, []))
     assert cluster.jobs() == ["1", "2", "3"]
     assert all(cluster.is_over(job) for job in cluster.jobs())
     # Slurm signals every process of a job, and its script passes its own signal on: a run may hear both, which is one.
@@ -197,13 +203,13 @@ def test_detached_jobs_are_found_again_and_not_submitted_twice(
     monkeypatch.setattr(slurm, "ARRAY_FROM", 5)
     made, folder = cells(num_cells), tmp_path / "grid"
     cluster.mark("hold")
-    outcome = run_grid(made, folder, None, Spy(), SlurmLauncher(folder, [], is_detached=True))
+    outcome = run_grid(made, folder, None, Spy(), SlurmJobs(folder, [], is_detached=True))
     assert (outcome.num_under_way, outcome.num_waiting, outcome.records) == (num_cells, 0, [])
     num_submissions = len(cluster.submissions())
     assert num_submissions == (3 if num_cells == 3 else 1)
-    again = run_grid(made, folder, None, Spy(), SlurmLauncher(folder, [], is_detached=True))
+    again = run_grid(made, folder, None, Spy(), SlurmJobs(folder, [], is_detached=True))
     assert again.num_under_way == num_cells
-    followed = run_grid(made, folder, None, Spy(lambda states: cluster.unmark("hold")), SlurmLauncher(folder, []))
+    followed = run_grid(made, folder, None, Spy(lambda states: cluster.unmark("hold")), SlurmJobs(folder, []))
     assert [record.folder.name for record in followed.records] == [cell.name for cell in made]
     assert len(cluster.submissions()) == num_submissions
     assert len(told(folder, "begin")) == num_cells
@@ -211,7 +217,7 @@ def test_detached_jobs_are_found_again_and_not_submitted_twice(
 
 def test_detached_with_fewer_at_once_is_an_array_with_a_limit(tmp_path: Path, cluster: SlurmStandIn) -> None:
     made, folder = cells(5), tmp_path / "grid"
-    run_grid(made, folder, None, Spy(), SlurmLauncher(folder, [], is_detached=True, at_once=2))
+    run_grid(made, folder, None, Spy(), SlurmJobs(folder, [], is_detached=True, at_once=2))
     [words] = cluster.submissions()
     assert "--array=0-4%2" in words
 
@@ -219,18 +225,18 @@ def test_detached_with_fewer_at_once_is_an_array_with_a_limit(tmp_path: Path, cl
 def test_a_submission_whose_answer_was_lost_is_found_by_its_name(tmp_path: Path, cluster: SlurmStandIn) -> None:
     made, folder = cells(2), tmp_path / "grid"
     cluster.mark("cut_off")
-    assert len(run_grid(made, folder, None, Spy(), SlurmLauncher(folder, [])).records) == 2
+    assert len(run_grid(made, folder, None, Spy(), SlurmJobs(folder, [])).records) == 2
     assert len(cluster.submissions()) == 2
 
 
 def test_a_command_killed_before_it_wrote_the_id_finds_its_job(tmp_path: Path, cluster: SlurmStandIn) -> None:
     [cell], folder = cells(1), tmp_path / "grid"
     cluster.mark("hold")
-    run_grid([cell], folder, None, Spy(), SlurmLauncher(folder, [], is_detached=True))
+    run_grid([cell], folder, None, Spy(), SlurmJobs(folder, [], is_detached=True))
     [file] = (folder / "slurm").glob("ccl-*.json")
     file.write_text(json.dumps(json.loads(file.read_text()) | {"job": None}))
     spy = Spy(lambda states: cluster.unmark("hold"))
-    assert len(run_grid([cell], folder, None, spy, SlurmLauncher(folder, [])).records) == 1
+    assert len(run_grid([cell], folder, None, spy, SlurmJobs(folder, [])).records) == 1
     assert len(cluster.submissions()) == 1
     assert json.loads(file.read_text())["job"] == "1"
 
@@ -240,26 +246,26 @@ def test_another_command_on_the_folder_is_noticed_before_submitting(tmp_path: Pa
     for name in ("cells", "logs"):
         (folder / name).mkdir(parents=True)
     cluster.mark("hold")
-    first, second = SlurmLauncher(folder, []), SlurmLauncher(folder, [])
-    requests = [cell_request(folder, cell.name) for cell in made]
+    first, second = SlurmJobs(folder, []), SlurmJobs(folder, [])
+    jobs = [cell_job(folder, cell.name) for cell in made]
     for launcher in (first, second):
-        launcher.open(print)
-        assert launcher.under_way(requests) == {}
-    assert [name for name, _ in first.start(requests[:1])] == [made[0].name]
-    assert [name for name, _ in second.start(requests)] == [cell.name for cell in made]
+        launcher.open(print, 2)
+        assert launcher.under_way(jobs) == {}
+    assert [name for name, _ in first.start(jobs[:1])] == [made[0].name]
+    assert [name for name, _ in second.start(jobs)] == [cell.name for cell in made]
     assert len(cluster.submissions()) == 2
-    assert len(list(first.start(requests[1:]))) == 1
+    assert len(list(first.start(jobs[1:]))) == 1
     assert len(cluster.submissions()) == 2
 
 
 def test_a_job_of_another_name_with_the_same_id_is_a_stranger(tmp_path: Path, cluster: SlurmStandIn) -> None:
     [cell], folder = cells(1), tmp_path / "grid"
     cluster.mark("hold")
-    run_grid([cell], folder, None, Spy(), SlurmLauncher(folder, [], is_detached=True))
+    run_grid([cell], folder, None, Spy(), SlurmJobs(folder, [], is_detached=True))
     (cluster.folder / "job-1" / "name").write_text("of another day")
-    launcher = SlurmLauncher(folder, [])
-    launcher.open(print)
-    assert launcher.under_way([cell_request(folder, cell.name)]) == {}
+    launcher = SlurmJobs(folder, [])
+    launcher.open(print, 1)
+    assert launcher.under_way([cell_job(folder, cell.name)]) == {}
 
 
 def test_a_full_queue_is_reported_once_and_waited_for(
@@ -268,7 +274,7 @@ def test_a_full_queue_is_reported_once_and_waited_for(
     quick_runs(0.3)
     made, folder, spy = cells(5), tmp_path / "grid", Spy()
     cluster.mark("limit", "2")
-    assert len(run_grid(made, folder, None, spy, SlurmLauncher(folder, [])).records) == 5
+    assert len(run_grid(made, folder, None, spy, SlurmJobs(folder, [])).records) == 5
     words = "sbatch: Batch job submission failed: Resource temporarily unavailable"
     notes = [note for note in spy.notes if "takes no more" in note]
     assert notes[0] == f"Slurm takes no more jobs for now ({words}); tried again until it does"
@@ -280,7 +286,7 @@ def test_what_a_full_queue_did_not_take_is_counted_when_detached(tmp_path: Path,
     made, folder, spy = cells(3), tmp_path / "grid", Spy()
     cluster.mark("limit", "2")
     cluster.mark("hold")
-    outcome = run_grid(made, folder, None, spy, SlurmLauncher(folder, [], is_detached=True))
+    outcome = run_grid(made, folder, None, spy, SlurmJobs(folder, [], is_detached=True))
     assert (outcome.num_under_way, outcome.num_waiting) == (2, 1)
     assert "the same command submits the rest" in spy.notes[0]
 
@@ -288,7 +294,7 @@ def test_what_a_full_queue_did_not_take_is_counted_when_detached(tmp_path: Path,
 def test_refused_options_are_one_line_before_anything_is_made(tmp_path: Path, cluster: SlurmStandIn) -> None:
     cluster.mark("refuse", "invalid partition specified: gpuu\nsbatch: error: Invalid partition name specified")
     with pytest.raises(UserError) as caught:
-        run_grid(cells(2), tmp_path / "grid", None, Spy(), SlurmLauncher(tmp_path / "grid", ["--partition=gpuu"]))
+        run_grid(cells(2), tmp_path / "grid", None, Spy(), SlurmJobs(tmp_path / "grid", ["--partition=gpuu"]))
     expected = "--on slurm: sbatch: invalid partition specified: gpuu; Invalid partition name specified"
     assert str(caught.value) == expected
     assert not (tmp_path / "grid").exists()
@@ -308,7 +314,7 @@ def test_a_controller_that_does_not_answer_loses_no_job(
             cluster.mark("down", "Unable to contact slurm controller (connect failure)")
 
     spy = Spy(fail_for_a_while)
-    assert len(run_grid(made, folder, None, spy, SlurmLauncher(folder, [])).records) == 1
+    assert len(run_grid(made, folder, None, spy, SlurmJobs(folder, [])).records) == 1
     expected = "squeue: Unable to contact slurm controller (connect failure); asked again until Slurm answers"
     assert [note for note in spy.notes if note != "closed"] == [expected]
 
@@ -324,38 +330,20 @@ def test_a_run_that_completes_while_nobody_answers_is_complete(
         if told(folder, "begin"):
             cluster.mark("down", "Unable to contact slurm controller (connect failure)")
 
-    assert len(run_grid(made, folder, None, Spy(fail), SlurmLauncher(folder, [])).records) == 1
+    assert len(run_grid(made, folder, None, Spy(fail), SlurmJobs(folder, [])).records) == 1
 
 
 def test_one_question_a_second_for_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     now, asked = [100.0], []
-    monkeypatch.setattr(slurm_commands.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(slurm_commands, "list_jobs", lambda: asked.append(now[0]) or {"7": JobState("RUNNING", 0, "x")})
+    monkeypatch.setattr(slurm.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(slurm, "call", lambda *words: asked.append(words[0]) or "7|RUNNING|x\n17_3|PENDING|a|b\n")
     queue = JobQueue(print)
     for _ in range(30):
-        for job in range(200):
-            found, _ = queue.find(str(job), since=0.0)
-            assert (found is not None) == (job == 7)
+        for _ in range(200):
+            assert queue.states(since=0.0) == {"7": "RUNNING", "17_3": "PENDING"}
         now[0] += 0.1
-    assert len(asked) == 3
-    # A job submitted after the last answer is not missing from it.
-    assert queue.find("9", since=now[0])[1] is False
-
-
-@pytest.mark.parametrize(
-    ("state", "status", "exit_code"),
-    [
-        ("COMPLETED", 0, 0),
-        ("FAILED", 2 << 8, 2),
-        ("FAILED", 9, -9),
-        ("CANCELLED", 0, -15),
-        ("CANCELLED", 143 << 8, 143),
-        ("TIMEOUT", 0, -15),
-    ],
-)
-def test_exit_codes(state: str, status: int, exit_code: int) -> None:
-    job = JobState(state, status, "x")
-    assert (job.is_over, job.exit_code) == (True, exit_code)
+    assert asked == ["squeue"] * 3
+    assert queue.states(since=now[0]) is None  # a job submitted after the last answer is not missing from it
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,144 @@
+"""Jobs: commands of ccl that resume, each with a folder that tells what has become of it; here as child processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ccl.run_files import CHECKPOINTS, METRICS, PROTOCOL, read_status
+from ccl.runs.folder_lock import is_held
+
+_LINES_SHOWN = 2  # of a failed job's output
+_TAIL = 16_384  # bytes at the end of metrics.jsonl; the longest row, of a probe over a hundred steps, has 5,000
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command of ccl on a run folder; the same command again does what is missing."""
+
+    name: str  # of a file, and unlike the others beside it
+    command: Sequence[str]  # the words behind `ccl`; paths are absolute, as it may start on another machine
+    folder: Path  # its lock, status and rows are all that is known of it
+    log: Path  # to which its output is appended
+    threads: int | None = None  # None: as many as there are cores where it starts
+    # Where `--set threads=N` is to name that number: settings files, of which the first that has one decides instead.
+    settings_files: Sequence[Path] = ()
+
+    @property
+    def saved(self) -> Path:
+        """The folder in which a new name stands for work that is not done again."""
+        return self.folder / CHECKPOINTS
+
+    def is_complete(self) -> bool:
+        return read_status(self.folder).get("state") == "complete"
+
+    def is_held(self) -> bool:
+        """Whether a living process, here or on another machine, is at it."""
+        return is_held(self.folder)
+
+    def share_done(self, epochs: int) -> float:
+        """The share of all epochs that are done, by the last row of one.
+
+        Not by status.json, which has no epoch between the start of a resumed run and the end of its next epoch.
+        """
+        row = _last_epoch(self.folder / METRICS)
+        try:
+            protocol = json.loads((self.folder / PROTOCOL).read_text(encoding="utf-8"))
+            num_steps = 1 if protocol["all_at_once"] else len(protocol["steps"])
+            return min(1.0, ((row["step"] - 1) * epochs + row["epoch"]) / (num_steps * epochs)) if row else 0.0
+        except (OSError, ValueError, KeyError):
+            return 0.0
+
+    def log_size(self) -> int:
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def words_since(self, start: int) -> list[str]:
+        """The lines of its log from this byte on: not every way of starting it writes before it fails."""
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as log:
+            log.seek(start)
+            text = log.read().decode(errors="replace")
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _last_epoch(metrics: Path) -> dict[str, Any] | None:
+    try:
+        with metrics.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            row = json.loads(line)
+        except ValueError:  # half a row, at either end
+            continue
+        if isinstance(row, dict) and row.get("kind") == "epoch":
+            return row
+    return None
+
+
+def why_failed(exit_code: int, lines: Sequence[str]) -> str:
+    """The exit code, and below it the last lines of the output."""
+    how = (
+        f"ended by signal {-exit_code} ({signal.strsignal(-exit_code)})" if exit_code < 0 else f"exit code {exit_code}"
+    )
+    return "\n".join([how, *lines[-_LINES_SHOWN:]])
+
+
+class LocalProcess(subprocess.Popen[bytes]):
+    """A job as a child process."""
+
+    is_queued = False
+
+
+class LocalJobs:
+    """Starts jobs here; each is a child process."""
+
+    is_detached = False  # jobs are waited for
+    seconds_between_looks = 0.3
+
+    @property
+    def num_at_once(self) -> int:
+        """Jobs at once where nothing else is asked for."""
+        return num_cores()
+
+    def threads(self, num_at_once: int) -> int:
+        """Of each job, where its settings name no number."""
+        return max(1, num_cores() // num_at_once)
+
+    def open(self, note: Callable[[str], None], num_at_once: int) -> None:
+        """Child processes always work."""
+
+    def under_way(self, jobs: Iterable[Job]) -> dict[str, LocalProcess]:
+        """Children of a command that is gone are found by the locks of their folders."""
+        return {}
+
+    def start(self, jobs: Iterable[Job]) -> Iterator[tuple[str, LocalProcess]]:
+        """Start jobs, and give each as soon as it is started."""
+        for job in jobs:
+            yield job.name, start_local(job)
+
+
+def start_local(job: Job) -> LocalProcess:
+    """Start its command and return at once."""
+    with job.log.open("ab") as output:
+        return LocalProcess(
+            [sys.executable, "-m", "ccl", *job.command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | ({} if job.threads is None else {"OMP_NUM_THREADS": str(job.threads)}),
+            start_new_session=True,  # a Ctrl-C in the terminal reaches it through its parent only, once
+        )
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
