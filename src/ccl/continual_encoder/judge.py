@@ -21,6 +21,7 @@ from ccl.data.folders import scan
 from ccl.encoders import Encoder, evaluating, extract
 from ccl.errors import UserError
 from ccl.evaluation import Drift, ProbeScore, Reading, confusion_matrix, pixel_features, recognition, score_features
+from ccl.evaluation.drift import FEWEST_ROWS
 from ccl.memory import RehearsalMemory
 from ccl.settings import Settings
 from ccl.training import Learner
@@ -38,6 +39,13 @@ TITLES = {
 _BATCH = 512
 _MOST_REMEMBERED = 4096  # remembered images that are read, at even distances
 _MOST_RECOGNISED = 256  # at even distances: enough for a change of some points, and cheap beside the learning
+# Conventions of a verdict. On one seed of the demo, for 200 images in the middle of the first step's clusters, a step
+# of CCL changed 20 to 25 % of their neighbours and took up to 3.8 points of agreement, a step of Finetuning 26 to 44 %
+# and up to 13.5 points. Groups are those that the encoder before found, which favours it: over five drops of CIFAR-100
+# agreement fell by up to 9.7 points in steps after which a probe of the old classes was better than before.
+KEPT_OVERLAP = 0.5  # of the neighbours must stay
+LOST_OVERLAP = 0.2  # or more must stay where no groups can speak; chance alone leaves up to 0.1
+LOST_POINTS = 12.0  # of group agreement, in percentage points
 USE_THE_START = "ccl pin ENCODER 0 uses the start as it is, ccl rollback ENCODER --to 0 returns to it"
 
 Progress = Callable[[int, int], None]
@@ -113,14 +121,35 @@ def judged(
     }
 
 
-def verdict_of(drift: Drift | None, is_of_new: bool) -> str:
-    """In words; `is_of_new`: nothing old was remembered, so that the drop's own images were compared."""
+def verdict_of(drift: Drift | None, is_of_new: bool = False) -> str:
+    """One or two sentences for somebody who has to decide whether to use the encoder; first its kind in a word.
+
+    `is_of_new`: nothing old was remembered, so that the drop's own images were compared.
+    """
     if drift is None:
         return "nothing is remembered, so nothing can be compared"
-    if is_of_new and not drift.reasons and drift.neighbour_overlap == drift.neighbour_overlap:
-        share = f"{100 * drift.neighbour_overlap:.0f} %"
+    if drift.reasons:
+        return f"collapsed: {'; '.join(drift.reasons)}. Don't use this version."
+    overlap, (then, now) = drift.neighbour_overlap, drift.group_agreement
+    share = f"{100 * overlap:.0f} %"
+    if is_of_new and not math.isnan(overlap):
         return f"nothing old was remembered, so only new images can be compared: they keep {share} of their neighbours."
-    return drift.verdict
+    if drift.num_rows < FEWEST_ROWS:
+        images = "1 known image" if drift.num_rows == 1 else f"{drift.num_rows} known images"
+        return f"unclear: {images} are too few to compare; at least {FEWEST_ROWS} are needed."
+    agreement = ""
+    if not math.isnan(now) and not math.isnan(drift.start_agreement):  # alone it would look like an accuracy
+        was = "" if math.isnan(then) else f"{then:.0f} % before, "
+        start = f"{drift.start_agreement:.0f} % at the start"
+        agreement = f" {now:.0f} % lie among images of their own group ({was}{start})."
+    if math.isnan(overlap):
+        return f"first: nothing older can be compared.{agreement}"
+    changed = f"neighbours of old images changed for {100 * (1 - overlap):.0f} %."
+    if now < then - LOST_POINTS or (math.isnan(now) and overlap < LOST_OVERLAP):
+        return f"lost: {changed}{agreement}"
+    if overlap < KEPT_OVERLAP:
+        return f"changed: {changed}{agreement} Fit anew what was built on the old features."
+    return f"kept: old images still have {share} of their neighbours.{agreement}"
 
 
 def _accuracy(

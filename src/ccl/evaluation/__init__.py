@@ -10,7 +10,6 @@ from ccl.encoders import evaluating, extract
 from ccl.evaluation.accuracy_matrix import (
     AccuracyMatrix,
     ProbeResult,
-    average_accuracy,
     forgetting,
     forward_transfer,
     plasticity,
@@ -43,7 +42,6 @@ __all__ = [
     "Reading",
     "StreamSample",
     "alignment",
-    "average_accuracy",
     "centroid_drift",
     "confusion_matrix",
     "effective_rank",

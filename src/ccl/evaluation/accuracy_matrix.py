@@ -208,10 +208,3 @@ def plasticity(accuracy: Numbers) -> float:
     after_its_step = np.diagonal(_matrix(accuracy))  # (T,), a[i, i]
     _require_known(after_its_step, "the accuracies right after each dataset was learned")
     return float(after_its_step.mean())
-
-
-def average_accuracy(accuracy: Numbers) -> float:
-    """The mean of the last row: how good the final encoder is on all datasets, each with the same weight."""
-    last = _matrix(accuracy)[-1]  # (T,)
-    _require_known(last, "the accuracies after the last step")
-    return float(last.mean())

@@ -19,15 +19,7 @@ from ccl.evaluation.health import Health, alignment, effective_rank, uniformity
 NUM_NEIGHBOURS = 10
 _ENTRIES = 2**24  # of a similarity matrix held at one time
 _DECIMALS = 9  # similarities that differ by less are equal: rounding must not choose neighbours
-
-# Conventions of `Drift.verdict`. On one seed of the demo, for 200 images in the middle of the first step's clusters, a
-# step of CCL changed 20 to 25 % of their neighbours and took up to 3.8 points of agreement, a step of Finetuning 26 to
-# 44 % and up to 13.5 points. Groups are those that the encoder before found, which favours it: over five drops of
-# CIFAR-100 agreement fell by up to 9.7 points in steps after which a probe of the old classes was better than before.
 FEWEST_ROWS = 10  # fewer images say nothing
-KEPT_OVERLAP = 0.5  # of the neighbours must stay
-LOST_OVERLAP = 0.2  # or more must stay where no groups can speak; chance alone leaves up to 0.1
-LOST_POINTS = 12.0  # of group agreement, in percentage points
 
 
 def neighbour_overlap(before: Tensor, after: Tensor, k: int = NUM_NEIGHBOURS) -> float:
@@ -168,35 +160,6 @@ class Drift:
             reasons=_collapse(after),
             start_agreement=math.nan if start_features is None else group_agreement(start_features, groups, k),
         )
-
-    @property
-    def verdict(self) -> str:
-        """One or two sentences for somebody who has to decide whether to use the encoder; first its kind in a word."""
-        if self.reasons:
-            return f"collapsed: {'; '.join(self.reasons)}. Don't use this version."
-        if self.num_rows < FEWEST_ROWS:
-            images = "1 known image" if self.num_rows == 1 else f"{self.num_rows} known images"
-            return f"unclear: {images} are too few to compare; at least {FEWEST_ROWS} are needed."
-        agreement = self._agreement_sentence
-        if math.isnan(self.neighbour_overlap):
-            return f"first: nothing older can be compared.{agreement}"
-        then, now = self.group_agreement
-        changed = f"neighbours of old images changed for {100 * (1 - self.neighbour_overlap):.0f} %."
-        if now < then - LOST_POINTS or (math.isnan(now) and self.neighbour_overlap < LOST_OVERLAP):
-            return f"lost: {changed}{agreement}"
-        if self.neighbour_overlap < KEPT_OVERLAP:
-            return f"changed: {changed}{agreement} Fit anew what was built on the old features."
-        return f"kept: old images still have {100 * self.neighbour_overlap:.0f} % of their neighbours.{agreement}"
-
-    @property
-    def _agreement_sentence(self) -> str:
-        """Agreement beside its value at the start; alone it would look like an accuracy, and is not shown."""
-        then, now = self.group_agreement
-        if math.isnan(now) or math.isnan(self.start_agreement):
-            return ""
-        was = "" if math.isnan(then) else f"{then:.0f} % before, "
-        start = f"{self.start_agreement:.0f} % at the start"
-        return f" {now:.0f} % lie among images of their own group ({was}{start})."
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values: pairs as [before, after], null for nan and infinity."""

@@ -1,6 +1,6 @@
 """The formulas: pure functions of tensors, float32 inside, no state and no schedule."""
 
-from ccl.losses.contrastive import info_nce, instance_nce, instance_softmax, nt_xent
+from ccl.losses.contrastive import info_nce, instance_softmax, nt_xent
 from ccl.losses.past import (
     cross_info_nce,
     cross_task_contrast,
@@ -17,7 +17,6 @@ __all__ = [
     "cross_task_contrast",
     "feature_distance",
     "info_nce",
-    "instance_nce",
     "instance_softmax",
     "masked_patches",
     "nt_xent",

@@ -1,7 +1,5 @@
 """Losses that tell an image's own key from other images': MoCo's, SimCLR's and InsDisc's."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -45,22 +43,6 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
     logits = logits.masked_fill(itself, float("-inf"))
     partner = torch.arange(len(views), device=views.device).roll(len(first))  # (2N,): n <-> n + N
     return F.cross_entropy(logits, partner)
-
-
-def instance_nce(
-    query: Tensor, own: Tensor, noise: Tensor, temperature: float, normaliser: float, num_instances: int
-) -> Tensor:
-    """Noise-contrastive estimate of the instance softmax; mean over the rows. InsDisc: eqs. 4–7.
-
-    `own` (N, D) are the queries' bank rows, `noise` (N, M, D) rows drawn uniformly from all `num_instances`, and
-    `normaliser` is the constant Z. With h = p / (p + M/n) and p = exp(s/τ)/Z, log h = log σ(s/τ − log Z − log(M/n)).
-    """
-    query, own, noise = query.float(), own.float(), noise.float()
-    odds = math.log(normaliser) + math.log(noise.shape[1] / num_instances)
-    is_data = F.logsigmoid((query * own).sum(dim=1) / temperature - odds)  # (N,)
-    similarity = (noise @ query.unsqueeze(2)).squeeze(2)  # (N, M)
-    is_noise = F.logsigmoid(odds - similarity / temperature).sum(dim=1)  # (N,)
-    return -(is_data + is_noise).mean()
 
 
 def instance_softmax(query: Tensor, bank: Tensor, rows: Tensor, temperature: float) -> Tensor:

@@ -1,5 +1,6 @@
 """After a drop one line says what was gained and lost: its words by hand, its numbers from the versions themselves."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import networks
 import pytest
 import torch
 from drops import TINY, Deliver
+from torch import Tensor
 
 from ccl import ContinualEncoder
 from ccl.continual_encoder.judge import MOMENT, ProbeReport, recognised, verdict_of
@@ -65,16 +67,65 @@ def test_where_the_start_is_as_good_it_says_so() -> None:
         assert (line in report.warnings) == from_weights
 
 
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def drift_of(before: Tensor | None, after: Tensor, start: Tensor | None = None) -> Drift:
+    """Of rows in four groups, one noisy view of each."""
+    rows = [None if one is None else Reading(one, one, one + 0.1 * draw(*one.shape, seed=7)) for one in (before, after)]
+    assert rows[1] is not None
+    return Drift.of(rows[0], rows[1], torch.arange(len(after)) % 4, start)
+
+
 def test_a_verdict_on_new_images_does_not_call_them_old() -> None:
-    rows = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
-    drift = Drift.of(Reading(rows, rows, rows), Reading(rows, rows, rows), torch.arange(40) % 4)
+    rows = draw(40, 6)
+    drift = drift_of(rows, rows)
     assert verdict_of(drift, is_of_new=True) == (
         "nothing old was remembered, so only new images can be compared: they keep 100 % of their neighbours."
     )
-    assert verdict_of(drift, is_of_new=False) == drift.verdict
-    collapsed = Drift.of(None, Reading(rows, rows * 0, rows * 0), torch.arange(40) % 4)
-    assert verdict_of(collapsed, is_of_new=True) == collapsed.verdict
-    assert verdict_of(None, is_of_new=True) == "nothing is remembered, so nothing can be compared"
+    assert verdict_of(drift).startswith("kept: ")
+    assert verdict_of(drift_of(None, rows * 0), is_of_new=True) == (
+        "collapsed: all embeddings are zero. Don't use this version."
+    )
+    assert verdict_of(None) == "nothing is remembered, so nothing can be compared"
+
+
+def test_verdicts() -> None:
+    groups = torch.arange(200) % 4
+    rows, start = 3 * draw(4, 8, seed=5)[groups] + draw(200, 8), draw(200, 8, seed=9)
+    same = drift_of(rows, rows @ torch.linalg.qr(draw(8, 8, seed=9)).Q, start)
+    assert verdict_of(same) == (
+        f"kept: old images still have 100 % of their neighbours. {same.group_agreement[1]:.0f} % lie among images of "
+        f"their own group ({same.group_agreement[0]:.0f} % before, {same.start_agreement:.0f} % at the start)."
+    )
+    gone = drift_of(rows, draw(200, 8, seed=3), start)
+    assert verdict_of(gone).startswith("lost: neighbours of old images changed for 9")
+    assert f"{gone.group_agreement[1]:.0f} % lie among images of their own group" in verdict_of(gone)
+    # The groups keep together while their members change places.
+    centres = 9 * draw(4, 8, seed=5)[groups]
+    inside = verdict_of(drift_of(centres + draw(200, 8, seed=1), centres + draw(200, 8, seed=2)))
+    assert inside.startswith("changed: neighbours of old images changed for")
+    assert inside.endswith("Fit anew what was built on the old features.")
+    assert verdict_of(drift_of(None, rows)) == "first: nothing older can be compared."  # no agreement without a start
+    first = drift_of(None, rows, start)
+    assert f"% lie among images of their own group ({first.start_agreement:.0f} % at the start)." in verdict_of(first)
+    assert verdict_of(drift_of(rows * math.nan, rows)).startswith("first: nothing older can")
+    for num, words in ((0, "0 known images"), (1, "1 known image "), (2, "2 known images")):
+        assert verdict_of(drift_of(rows[:num], rows[:num])).startswith(f"unclear: {words}")
+
+
+def test_the_lines_between_verdicts() -> None:
+    nowhere = (math.nan, math.nan)  # as groups: every image is alone in its own
+
+    def kind(overlap: float, agreement: tuple[float, float]) -> str:
+        return verdict_of(Drift(50, overlap, 0.0, nowhere, nowhere, nowhere, agreement, ())).split(":")[0]
+
+    assert kind(0.5, (90.0, 78.0)) == "kept"
+    assert kind(0.5, (90.0, 77.9)) == "lost"
+    assert kind(0.49, (90.0, 99.0)) == "changed"
+    assert kind(0.1, (90.0, 90.0)) == "changed"
+    assert [kind(overlap, nowhere) for overlap in (0.9, 0.4, 0.2, 0.19)] == ["kept", "changed", "changed", "lost"]
 
 
 def test_at_most_256_images_are_read_and_equal_encoders_once() -> None:

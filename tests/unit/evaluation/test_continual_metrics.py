@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ccl.evaluation import average_accuracy, forgetting, forward_transfer, plasticity
+from ccl.evaluation import forgetting, forward_transfer, plasticity
 
 # D_1: best 80 after step 1, ends at 70: 10. D_2: best 66 after step 2, ends at 65: 1. Mean 5.5.
 MATRIX = [[80.0, 50.0, 40.0], [72.0, 66.0, 45.0], [70.0, 65.0, 90.0]]
@@ -40,10 +40,6 @@ def test_plasticity_is_the_mean_of_the_diagonal_and_needs_all_of_it() -> None:
     matrix[1, 1] = math.nan
     with pytest.raises(ValueError, match="right after each dataset was learned must be known, but 1 of 3 are nan"):
         plasticity(matrix)
-
-
-def test_average_is_of_the_last_row() -> None:
-    assert average_accuracy(MATRIX) == pytest.approx(75.0)
 
 
 @pytest.mark.parametrize("form", [np.array, torch.tensor, lambda rows: rows])
@@ -85,14 +81,12 @@ def test_the_first_random_accuracy_may_be_unknown() -> None:
 def test_one_step_has_neither() -> None:
     assert math.isnan(forgetting([[50.0]]))
     assert math.isnan(forward_transfer([[50.0]], [10.0]))
-    assert average_accuracy([[50.0]]) == 50.0
 
 
 @pytest.mark.parametrize("wrong", [[], [1.0, 2.0], [[1.0, 2.0]], [[1.0], [2.0, 3.0]], [["a"]], np.zeros((2, 2, 2))])
 def test_other_shapes_are_refused(wrong) -> None:
-    for metric in (forgetting, average_accuracy):
-        with pytest.raises(ValueError, match="accurac"):
-            metric(wrong)
+    with pytest.raises(ValueError, match="accurac"):
+        forgetting(wrong)
 
 
 def test_unknown_numbers_that_are_needed_are_refused() -> None:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.losses import info_nce, instance_nce, instance_softmax, nt_xent, similarity_distillation
+from ccl.losses import info_nce, instance_softmax, nt_xent, similarity_distillation
 
 
 def unit(*shape: int, seed: int = 0) -> Tensor:
@@ -89,21 +89,6 @@ def test_nt_xent_is_symmetric_and_has_its_closed_form() -> None:
 
 
 # --- InsDisc
-
-
-def test_instance_nce_is_insdisc_s_equation() -> None:
-    query, own, noise = unit(3, 6), unit(3, 6, seed=1), unit(3, 5, 6, seed=2)
-    temperature, normaliser, num_instances = 0.3, 40.0, 17
-    total = 0.0
-    for n in range(3):
-
-        def is_data(row: Tensor, n: int = n) -> float:
-            probability = math.exp(dot(query[n], row) / temperature) / normaliser
-            return probability / (probability + 5 * (1 / num_instances))
-
-        total += -math.log(is_data(own[n])) - sum(math.log(1 - is_data(row)) for row in noise[n])
-    value = float(instance_nce(query, own, noise, temperature, normaliser, num_instances))
-    assert value == pytest.approx(total / 3, rel=1e-5)
 
 
 def test_instance_softmax_is_the_exact_softmax() -> None:
