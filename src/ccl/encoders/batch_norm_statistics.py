@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -16,12 +16,8 @@ from ccl.views import Viewer
 
 
 def reestimate(
-    encoder: Encoder,
-    source: ImageSource,
-    viewer: Viewer,
-    batch_size: int,
-    past: "Mapping[str, Moments] | None" = None,
-) -> "dict[str, Moments]":
+    encoder: Encoder, source: ImageSource, viewer: Viewer, batch_size: int, past: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
     """Give every batch norm the mean and the unbiased variance of what it is shown of these images, all weighed alike.
 
     One pass for each layer, up to that layer, with the layers before it evaluated by their new statistics. So the
@@ -29,28 +25,34 @@ def reestimate(
     every layer but the first then sees images that were normalised in the company of their batch. Images are plain,
     as these statistics are used in evaluation only, on plain images. No images: nothing changes.
 
-    What a batch norm was shown earlier, in `past` by its name, counts along. Returns what they have been shown in all.
+    What a batch norm was shown earlier, in `past` by its name, counts along. Returns the moments (see `_moments_of`)
+    of what they have been shown in all.
     """
-    found: dict[str, Moments] = {}
+    found: dict[str, Tensor] = {}
     if not len(source):
         return found
     is_shared = 1 < ranks.size() <= len(source)  # fewer images than ranks: everyone reads them all
     mine = source.subset(ranks.share(torch.arange(len(source)))) if is_shared else source
-    names = {norm: name for name, norm in named_norms(encoder)}
+    names = {norm: name for name, norm in _named_norms(encoder)}
     # A compiled network would pass by the hooks.
     with evaluating(encoder), torch.compiler.set_stance("force_eager"):
-        for norm in _in_order(encoder, next(viewer.plain_batches(source.subset(torch.arange(1)), 1))):
-            moments = Moments.of_none(norm.num_features)
+        first_image = next(viewer.plain_batches(source.subset(torch.arange(1)), 1))
+        in_order: dict[_BatchNorm, None] = {}  # as images pass them
+        with _watched(list(names), lambda norm, _: in_order.update({norm: None})):
+            encoder(first_image)
+        for norm in in_order:
+            moments = _no_moments(norm)
             for images in viewer.plain_batches(mine, batch_size):
-                moments = moments.joined(_shown_to(norm, encoder, images))
-            if is_shared:
-                moments = moments.of_all_ranks()
+                moments = _joined(moments, _moments_shown(norm, encoder, images))
+            if is_shared:  # in the order of the ranks
+                moments = reduce(_joined, ranks.gather(moments[None]).cpu(), _no_moments(norm))
             if past is not None:
-                moments = past[names[norm]].joined(moments)
+                moments = _joined(past[names[norm]], moments)
+            count, mean, squares = _parts(moments)
             assert norm.running_mean is not None
             assert norm.running_var is not None
-            norm.running_mean.copy_(moments.mean)
-            norm.running_var.copy_(moments.squares / max(moments.count - 1, 1))
+            norm.running_mean.copy_(mean)
+            norm.running_var.copy_(squares / max(count - 1, 1))
             found[names[norm]] = moments
     return found
 
@@ -58,102 +60,76 @@ def reestimate(
 class AccumulatedStatistics(nn.Module):
     """What each batch norm of an encoder was shown of every step so far, when that step had been learned.
 
-    A count, and a mean and a variance for each channel: what is left of the images where none may be kept. The shares
-    of earlier steps are as the weights of then saw them. It stays on the CPU, in double precision.
+    Moments are what is left of the images where none may be kept. The shares of earlier steps are as the weights of
+    then saw them. It stays on the CPU, in double precision.
     """
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
-        self._names = [name for name, _ in named_norms(encoder)]
-        for number, (_, norm) in enumerate(named_norms(encoder)):
-            self.register_buffer(f"norm{number}", Moments.of_none(norm.num_features).packed())
+        self._buffers_of = {name: f"norm{number}" for number, (name, _) in enumerate(_named_norms(encoder))}
+        for name, norm in _named_norms(encoder):
+            self.register_buffer(self._buffers_of[name], _no_moments(norm))
 
     def take(self, encoder: Encoder, source: ImageSource, viewer: Viewer, batch_size: int) -> None:
         """A step's images join, and the encoder evaluates with what all steps have shown."""
-        held = {name: f"norm{number}" for number, name in enumerate(self._names)}
-        past = {name: Moments.unpacked(self.get_buffer(buffer)) for name, buffer in held.items()}
+        past = {name: self.get_buffer(buffer).cpu().double() for name, buffer in self._buffers_of.items()}
         for name, moments in reestimate(encoder, source, viewer, batch_size, past).items():
-            self.get_buffer(held[name]).copy_(moments.packed())
+            self.get_buffer(self._buffers_of[name]).copy_(moments)
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Of rows that were met: how many, their mean (C,) and the sum of squared distances to it (C,), on the CPU."""
+def _moments_of(rows: Tensor) -> Tensor:
+    """Of (N, C) or (N, C, H, W), where every place of an image counts, as one row (1 + 2C,) on the CPU.
 
-    count: int
-    mean: Tensor
-    squares: Tensor
+    How many there are, their mean, and the sum of squared distances to it.
+    """
+    dims = [dim for dim in range(rows.ndim) if dim != 1]
+    variance, mean = torch.var_mean(rows.float(), dim=dims, correction=0)  # (C,), (C,)
+    count = torch.tensor([rows.numel() // rows.shape[1]], dtype=torch.double)
+    return torch.cat([count, mean.cpu().double(), count * variance.cpu().double()])
 
-    @classmethod
-    def of_none(cls, channels: int) -> "Moments":
-        return cls(0, torch.zeros(channels, dtype=torch.double), torch.zeros(channels, dtype=torch.double))
 
-    @classmethod
-    def of(cls, rows: Tensor) -> "Moments":
-        """Of (N, C) or (N, C, H, W), where every place of an image counts."""
-        dims = [dim for dim in range(rows.ndim) if dim != 1]
-        variance, mean = torch.var_mean(rows.float(), dim=dims, correction=0)  # (C,), (C,)
-        count = rows.numel() // rows.shape[1]
-        return cls(count, mean.cpu().double(), count * variance.cpu().double())
+def _no_moments(norm: _BatchNorm) -> Tensor:
+    return torch.zeros(1 + 2 * norm.num_features, dtype=torch.double)
 
-    def joined(self, other: "Moments") -> "Moments":
-        """Of both: the variance within each, and that of their means."""
-        count = self.count + other.count
-        if not count:
-            return self
-        apart = other.mean - self.mean
-        mean = self.mean + apart * (other.count / count)
-        return Moments(count, mean, self.squares + other.squares + apart.square() * (self.count * other.count / count))
 
-    def of_all_ranks(self) -> "Moments":
-        """Of the rows of all ranks together, in the order of the ranks."""
-        joined = Moments.of_none(len(self.mean))
-        for row in ranks.gather(self.packed()[None]):  # (1 + 2C,)
-            joined = joined.joined(Moments.unpacked(row))
-        return joined
+def _parts(moments: Tensor) -> tuple[int, Tensor, Tensor]:
+    count, mean, squares = torch.split(moments, [1, len(moments) // 2, len(moments) // 2])
+    return int(count), mean, squares
 
-    def packed(self) -> Tensor:
-        """As one row of numbers, (1 + 2C,)."""
-        return torch.cat([torch.tensor([float(self.count)], dtype=torch.double), self.mean, self.squares])
 
-    @classmethod
-    def unpacked(cls, row: Tensor) -> "Moments":
-        """From such a row."""
-        count, mean, squares = torch.split(row.cpu().double(), [1, len(row) // 2, len(row) // 2])
-        return cls(int(count), mean, squares)
+def _joined(one: Tensor, other: Tensor) -> Tensor:
+    """Of both: the variance within each, and that of their means."""
+    (count, mean, squares), (other_count, other_mean, other_squares) = _parts(one), _parts(other)
+    total = count + other_count
+    if not total:
+        return one
+    apart = other_mean - mean
+    squares = squares + other_squares + apart.square() * (count * other_count / total)
+    return torch.cat([torch.tensor([float(total)]).double(), mean + apart * (other_count / total), squares])
 
 
 class _ReachedError(Exception):
     """The layer asked for has been reached: what comes after it need not be computed."""
 
 
-def named_norms(encoder: Encoder) -> list[tuple[str, _BatchNorm]]:
-    """The batch norms that have statistics and may change, by their names."""
-    norms = [(name, part) for name, part in encoder.named_modules() if isinstance(part, _BatchNorm)]
-    return [
-        (name, norm) for name, norm in norms if norm.running_mean is not None and norm not in encoder.frozen_modules
-    ]
-
-
-def _in_order(encoder: Encoder, images: Tensor) -> list[_BatchNorm]:
-    """The same in the order in which images pass them."""
-    met: dict[_BatchNorm, None] = {}
-    norms = [norm for _, norm in named_norms(encoder)]
-    with _watched(norms, lambda norm, _: met.update({norm: None})):
-        encoder(images)
-    return list(met)
-
-
-def _shown_to(norm: _BatchNorm, encoder: Encoder, images: Tensor) -> Moments:
-    found: list[Moments] = []
+def _moments_shown(norm: _BatchNorm, encoder: Encoder, images: Tensor) -> Tensor:
+    found: list[Tensor] = []
 
     def take(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        found.append(Moments.of(inputs[0]))
+        found.append(_moments_of(inputs[0]))
         raise _ReachedError
 
     with _watched([norm], take), suppress(_ReachedError):
         encoder(images)
     return found[0]
+
+
+def _named_norms(encoder: Encoder) -> list[tuple[str, _BatchNorm]]:
+    """The batch norms that have statistics and may change, by their names."""
+    norms = [(name, part) for name, part in encoder.named_modules() if isinstance(part, _BatchNorm)]
+    return [
+        (name, norm) for name, norm in norms if norm.running_mean is not None and norm not in encoder.frozen_modules
+    ]
 
 
 @contextmanager
