@@ -181,6 +181,14 @@ def test_the_readme_fits_on_a_screen() -> None:
     assert len(list(shell[-1].ccl_commands())) == 6
 
 
+def test_pages_stay_short() -> None:
+    """Ceilings that only go down."""
+    words = {page.relative_to(ROOT): len(page.read_text().split()) for page in PAGES}
+    assert sum(words.values()) <= 26_000
+    assert words.pop(Path("docs/results.md")) <= 4_000
+    assert {page: count for page, count in words.items() if count > 2_500} == {}
+
+
 def test_every_command_of_every_page_is_one_that_the_command_line_accepts() -> None:
     """Those that are not run too."""
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
