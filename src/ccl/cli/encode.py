@@ -34,7 +34,7 @@ def encode(
     """
     from rich.console import Console
 
-    from ccl.cli.image_input import gathered, read, report_left_out
+    from ccl.cli.image_input import found, read, report_left_out
     from ccl.continual_encoder.features import check_features_target, write_features
     from ccl.continual_encoder.frozen import frozen
     from ccl.errors import counted
@@ -46,10 +46,11 @@ def encode(
         return
     check_features_target(out)
     encoder = frozen(state, version)
-    with gathered(images, console, out, max_bad) as found:
-        rows = read(encoder, found.source, console)
-        write_features(out, rows, found.names, encoder.version, encoder.description)
-        report_left_out(found.skipped, console, out)
+    with found(images, console) as inputs:
+        read_ones = read(encoder, inputs, console, out, max_bad)
+    rows = read_ones.rows
+    write_features(out, rows, read_ones.names, encoder.version, encoder.description)
+    report_left_out(read_ones.skipped, console, out)
     note(
         console,
         f"{counted(len(rows), 'image')}, {rows.shape[1]} features each, read by version {encoder.version}: {out}",
@@ -59,16 +60,16 @@ def encode(
 def _encode_parts(
     state: Path, images: list[str], out: Path, version: int | None, shard: str, part_images: int, console: "Console"
 ) -> None:
-    from ccl.cli.image_input import bar, named, report_parts
+    from ccl.cli.image_input import bar, found, report_parts
     from ccl.continual_encoder import features as feature_parts
     from ccl.continual_encoder.frozen import frozen
 
     share = feature_parts.parse_share(shard)
     feature_parts.check_parts_target(out)
     encoder = frozen(state, version)
-    with named(images, console) as (source, names):
-        manifest = feature_parts.Manifest.of(encoder, source, part_images)
+    with found(images, console) as inputs:
+        manifest = feature_parts.Manifest.of(encoder, inputs.source, part_images)
         feature_parts.begin(out, manifest)
         with bar(console, "writing parts") as progress:
-            written = list(feature_parts.write_parts(out, manifest, encoder, source, names, share, progress))
+            written = list(feature_parts.write_parts(out, manifest, encoder, inputs, share, progress))
     report_parts(out, manifest, written, console)

@@ -25,19 +25,20 @@ def export(
     """
     from rich.console import Console
 
-    from ccl.cli.image_input import bar, gathered, report_left_out
+    from ccl.cli.image_input import bar, found, report_left_out
     from ccl.continual_encoder import exporting
     from ccl.continual_encoder.frozen import frozen
     from ccl.continual_encoder.hub_folder import write_export
+    from ccl.data import collected
     from ccl.runs.display import note
 
     exporting.check_export_target(out)
     console, encoder = Console(), frozen(state, version)
     if images:
-        with gathered(images, console, out) as found:
-            report_left_out(found.skipped, console)
-            with bar(console, "exporting"):
-                exported, card = write_export(encoder, out, found.source)
+        with found(images, console) as inputs, bar(console, "exporting") as progress:
+            read = collected(inputs, encoder.resize, progress=progress)
+            exported, card = write_export(encoder, out, read.source)
+        report_left_out(read.skipped, console)
     else:
         with bar(console, "exporting"):
             exported, card = write_export(encoder, out)

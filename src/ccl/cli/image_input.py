@@ -6,14 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from torch import Tensor
 
-from ccl.continual_encoder import FrozenEncoder
 from ccl.continual_encoder.features import Manifest, Written, missing_parts
+from ccl.continual_encoder.frozen import Features, FrozenEncoder
 from ccl.continual_encoder.images import bad_images_beside, listing_bad_images
-from ccl.data import BadImage, Gathered, ImageSource, gather, write_bad_images
-from ccl.data.found_images import find_images
-from ccl.data.ingest import MAX_BAD
+from ccl.data import MAX_BAD, BadImage, Found, find_images, write_bad_images
 from ccl.errors import UserError, counted
 from ccl.runs.display import make_progress, note
 
@@ -30,36 +27,23 @@ def bar(console: Console, text: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def gathered(inputs: Sequence[str], console: Console, out: Path, max_bad: float = MAX_BAD) -> Iterator[Gathered]:
-    """The images behind the inputs, for as long as the context lasts; a UserError where there are none.
-
-    More than `max_bad` percent of unusable files are refused, and listed next to `out`.
-    """
-    with tempfile.TemporaryDirectory(prefix="ccl-") as scratch:
-        with bar(console, "looking through the images") as progress, listing_bad_images(bad_images_beside(out)):
-            found = gather(inputs, Path(scratch), progress, max_bad=max_bad)
-        for line in found.notes:
-            note(console, line)
-        if not len(found.source):
-            raise UserError(f"no usable images in {', '.join(inputs)}")
-        yield found
-
-
-@contextmanager
-def named(inputs: Sequence[str], console: Console) -> Iterator[tuple[ImageSource, Sequence[str]]]:
-    """The images that the inputs name, not yet looked into, and their names, for as long as the context lasts."""
+def found(inputs: Sequence[str], console: Console) -> Iterator[Found]:
+    """The images that the inputs name, not yet looked into, for as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="ccl-") as scratch:
         with bar(console, "looking for images") as progress:
-            source, names, notes = find_images(inputs, Path(scratch), progress)
-        for line in notes:
+            images = find_images(inputs, Path(scratch), progress)
+        for line in images.notes:
             note(console, line)
-        yield source, names
+        yield images
 
 
-def read(frozen: FrozenEncoder, source: ImageSource, console: Console) -> Tensor:
-    """Their features (N, F)."""
-    with bar(console, "reading the images") as progress:
-        return frozen.features(source, progress)
+def read(frozen: FrozenEncoder, images: Found, console: Console, out: Path, max_bad: float = MAX_BAD) -> Features:
+    """Features of the images; more than `max_bad` percent of unusable files are refused, and listed next to `out`."""
+    with bar(console, "reading the images") as progress, listing_bad_images(bad_images_beside(out)):
+        features = frozen.read(images, progress, max_bad)
+    if not len(features.rows):
+        raise UserError("none of the files is a usable image")
+    return features
 
 
 def report_left_out(skipped: Sequence[BadImage], console: Console, out: Path | None = None) -> None:

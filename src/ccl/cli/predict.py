@@ -26,7 +26,7 @@ def predict(
     """
     from rich.console import Console
 
-    from ccl.cli.image_input import gathered, read, report_left_out
+    from ccl.cli.image_input import found, read, report_left_out
     from ccl.continual_encoder import classifiers
     from ccl.continual_encoder.frozen import frozen
     from ccl.errors import counted
@@ -37,10 +37,11 @@ def predict(
     path = classifier or classifiers.newest(state, encoder, any_version)
     fitted = classifiers.load(path)
     classifiers.check_fits(encoder, fitted, any_version)  # before the images are read
-    with gathered(images, console, out, max_bad) as found:
-        predictions = classifiers.predict(encoder, fitted, read(encoder, found.source, console), any_version)
-        classifiers.write_predictions(out, found.names, predictions)
-        report_left_out(found.skipped, console, out)
+    with found(images, console) as inputs:
+        features = read(encoder, inputs, console, out, max_bad)
+    predictions = classifiers.predict(encoder, fitted, features.rows, any_version)
+    classifiers.write_predictions(out, features.names, predictions)
+    report_left_out(features.skipped, console, out)
     if fitted.about.fingerprint != encoder.fingerprint:
         then = f"version {fitted.about.version}"
         note(console, f"the classifier was fitted on {then}: what it was worth there says nothing here")

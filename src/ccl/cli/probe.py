@@ -43,7 +43,7 @@ def probe(
     out = out or default_path(state, labelled, encoder.version)
     check_classifier_target(out)
     with bar(console, "looking through the images") as progress, listing_bad_images(bad_images_beside(out)):
-        dataset = load_dataset("folder", labelled, progress=progress, max_bad=max_bad)
+        dataset = load_dataset("folder", labelled, resize=encoder.resize, progress=progress, max_bad=max_bad)
     for line in dataset.notes:
         note(console, line)
     report_left_out(dataset.skipped, console, out)

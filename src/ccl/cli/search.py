@@ -28,7 +28,7 @@ def search(
     """
     from rich.console import Console
 
-    from ccl.cli.image_input import gathered, read, report_left_out
+    from ccl.cli.image_input import found, read, report_left_out
     from ccl.continual_encoder.frozen import frozen
     from ccl.continual_encoder.searching import (
         Collection,
@@ -45,17 +45,18 @@ def search(
         raise UserError("name where to search: either IMAGES or --features FILE.npz")
     check_sheet_target(out)
     console, encoder = Console(), frozen(state, version)
-    with gathered([query], console, out, max_bad) as asked:
+    with found([query], console) as named:
+        asked = read(encoder, named, console, out, max_bad)
         report_left_out(asked.skipped, console)
-        check_sheet_size(len(asked.source), k)
-        queries = Collection(read(encoder, asked.source, console), asked.names, asked.source.encoded)
+        check_sheet_size(len(asked.rows), k)
+        queries = Collection(asked.rows, asked.names, asked.source.encoded)
         if features is not None:
             answers = find(queries, stored_collection(features, encoder), k)
         else:
-            with gathered(images, console, out, max_bad) as found:
-                report_left_out(found.skipped, console)
-                searched = Collection(read(encoder, found.source, console), found.names, found.source.encoded)
-                answers = find(queries, searched, k)
+            with found(images, console) as named:
+                there = read(encoder, named, console, out, max_bad)
+                report_left_out(there.skipped, console)
+                answers = find(queries, Collection(there.rows, there.names, there.source.encoded), k)
         write_sheet(out, answers, f"Most like {Path(query).name}, by version {encoder.version}")
     missing = sum(image.content is None for answer in answers for image, _ in answer.hits)
     if missing:

@@ -19,12 +19,12 @@ from ccl.continual_encoder.encoder_uses import (
 from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.folder import EncoderFolder, folder_status, in_brief, pin_version, roll_back
 from ccl.continual_encoder.frozen import FrozenEncoder, frozen
-from ccl.continual_encoder.images import Images, bad_images_beside, listing_bad_images, name_of
+from ccl.continual_encoder.images import bad_images_beside, listing_bad_images, name_of
 from ccl.continual_encoder.judge import ProbeReport
 from ccl.continual_encoder.pretrained_start import begin_from
 from ccl.continual_encoder.searching import Answer
 from ccl.continual_encoder.show import write_page
-from ccl.data.ingest import MAX_BAD
+from ccl.data import MAX_BAD, Images
 from ccl.errors import UserError
 from ccl.runs.display import make_display
 from ccl.training import Observer
@@ -197,7 +197,7 @@ class ContinualEncoder:
             dry_run=dry_run,
         )
         outcomes = []
-        for drop in drops(self._folder, images, chunk, max_bad):
+        for drop in drops(self._folder, images, chunk):
             with listing_bad_images(bad_images_beside(self.folder)):
                 outcomes.append(learn(self._folder, drop, display, options))
             if outcomes[-1].kind in ("refused", "planned"):

@@ -7,9 +7,10 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,22 +22,23 @@ from ccl.atomic_files import write_file
 from ccl.continual_encoder.defaults import FEWEST_IMAGES, DropSize, changed, choose, is_on_gpu, refuse_mistakes
 from ccl.continual_encoder.folder import ASKED, ENCODER, PROBE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen import load_learner, student_of
-from ccl.continual_encoder.images import Gather, Images, gathering
 from ccl.continual_encoder.judge import CONFUSION, check_labelled, judged, load_labelled, lost_too_much
 from ccl.continual_encoder.planning import plan
 from ccl.continual_encoder.show import gains_line, kept_sentence
 from ccl.data import (
-    ArraySource,
+    MAX_BAD,
     BadImage,
+    Found,
     Gathered,
+    Images,
     ImageSource,
-    SquaredSource,
     chunked,
+    collected,
+    find_images,
     gather_arrays,
-    squared,
+    median_side,
     write_bad_images,
 )
-from ccl.data.ingest import MAX_BAD
 from ccl.errors import UserError
 from ccl.loading import without_gone
 from ccl.run_files import METRICS, read_rows
@@ -57,6 +59,7 @@ from ccl.views import Viewer
 KEEP_VERSIONS = 5
 BAD_IMAGES, DROP = "bad_images.csv", "drop.json"
 UNPACKED = ".unpacked"  # hidden, should the encoder folder lie in a folder that is learned
+Find = Callable[[Path, Callable[[int, int], None]], Found]  # given a folder for archives, and who shows progress
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Options:
     max_drop: float | None = None  # points that may be lost; None: any
     restart: bool = False  # forget an unfinished drop
     keep_versions: int = KEEP_VERSIONS
-    max_bad: float = MAX_BAD  # percent of the labelled folder's files that may be unusable
+    max_bad: float = MAX_BAD  # percent of files, also of the labelled folder's, that may be unusable
     dry_run: bool = False  # only say what it would take
 
 
@@ -88,13 +91,13 @@ class Outcome:
         return gains_line(self.step)
 
 
-def drops(folder: EncoderFolder, images: Images, chunk: int, max_bad: float) -> Iterator[Gather]:
+def drops(folder: EncoderFolder, images: Images, chunk: int) -> Iterator[Find]:
     """What is given as a whole is one drop; of any other iterable every `chunk` images that are new are one."""
     if isinstance(images, str | Path | np.ndarray | Tensor | Sequence):
-        yield gathering(images, max_bad)
+        yield partial(find_images, images)
     else:
         for part in chunked(_unseen(folder, images), chunk, minimum=FEWEST_IMAGES):
-            yield gathering(part, max_bad)
+            yield partial(find_images, part)
 
 
 def _unseen(folder: EncoderFolder, images: Iterable[Any]) -> Iterator[Any]:
@@ -109,7 +112,7 @@ def _unseen(folder: EncoderFolder, images: Iterable[Any]) -> Iterator[Any]:
             yield image
 
 
-def learn(folder: EncoderFolder, gather: Gather, display: Observer, options: Options) -> Outcome:
+def learn(folder: EncoderFolder, find: Find, display: Observer, options: Options) -> Outcome:
     """Take a drop in, or resume it."""
     with ExitStack() as held, StopRequest() as stop:
         held.enter_context(locked(folder.path, ENCODER))
@@ -119,7 +122,7 @@ def learn(folder: EncoderFolder, gather: Gather, display: Observer, options: Opt
         if is_begun(folder) and _read(folder).get("parent") != ledger.current:
             folder.forget_learning()
         try:
-            return _Drop(folder, ledger, display, options, stop).learn(gather)
+            return _Drop(folder, ledger, display, options, stop).learn(find)
         finally:
             display.run_ends()
             if not is_begun(folder):  # nothing was begun: leave no trace
@@ -138,12 +141,18 @@ class _Drop:
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
         self.step = len(self.past["steps"])
 
-    def learn(self, gather: Gather) -> Outcome:
+    def learn(self, find: Find) -> Outcome:
         is_known = self.folder.seen(self.past["seen"]).__contains__
         before = self._settings_before()
-        side = None if before is None else before.data.resize
-        gathered = gather(self.folder.learning / UNPACKED, self.display.loading, side, is_known)
-        self.display.run_ends()  # the bar of the gathering
+        scratch, loading, max_bad = self.folder.learning / UNPACKED, self.display.loading, self.options.max_bad
+        found, typical = find(scratch, loading), 0
+        if before is None:  # the size to learn in is chosen from the headers
+            typical = median_side(found, loading)
+            side = self._chosen(len(found.source), typical, None)[0].data.resize
+        else:
+            side = before.data.resize
+        gathered = collected(found, side, is_known, progress=loading, max_bad=max_bad, spool=scratch)
+        self.display.run_ends()  # the bar of the loading
         for line in gathered.notes:
             self.display.note(line)
         new = gathered.without(is_known, first_id=int(self.past["next_id"]))
@@ -156,19 +165,18 @@ class _Drop:
                 f"too few new images to learn from: {len(new.source)} (at least {FEWEST_IMAGES}); "
                 "keep them and give them together with the next"
             )
-        pending, settings = self._pending(new, before)
+        pending, settings = self._pending(new, before, typical)
         device = build_device(settings)
         refuse_too_large(settings, device)
         if self.options.dry_run:
             num_remembered = len(self.folder.memory_of(self.ledger.current)) if self.parent else 0
             lines = plan(settings, new, num_remembered, self.folder.path, self.options.keep_versions)
             return Outcome("planned", self.ledger.current, "\n".join(lines), {})
-        probe, max_bad = self.options.probe, self.options.max_bad
+        probe, images = self.options.probe, new.source
         labelled = load_labelled(probe, settings.data.resize, max_bad) if probe else None
         self._begin(pending, settings)
         if gathered.skipped:
             self._note_bad(gathered.skipped)
-        images = self._sized(new, settings.data.resize)
         start = student_of(self.parent) if self.parent is not None and self.step == 0 else None
         learner, viewer = build_learner(settings, device, start), build_viewer(settings, device)
         try:
@@ -207,26 +215,33 @@ class _Drop:
         kept = self.folder.path / STEPS / f"{self.ledger.latest + 1:08d}" / BAD_IMAGES
         self.display.note(f"{len(bad)} files are not usable images and left out, e.g. {bad[0]}; all in {kept}")
 
-    def _pending(self, new: Gathered, before: Settings | None) -> tuple["PendingDrop", Settings]:
+    def _pending(self, new: Gathered, before: Settings | None, typical: int) -> tuple["PendingDrop", Settings]:
         """The drop, and its settings: as it began, or chosen for it and kept with it before anything is learned."""
         fingerprint = hashlib.sha256(b"".join(new.digests)).hexdigest()[:16]  # equal for equal images in equal order
         pending = PendingDrop(self.options.name, fingerprint, self.ledger.current, len(new.source))
         begun = None if self.options.restart else pending.begun(self.folder)
         if begun is not None and before is not None:
             return begun, changed(before, self.asked)
-        asked, before, num_remembered = self.ledger.asked, before if self.parent is not None else None, 0
-        if self.parent is not None:
-            asked = without_gone(self.parent.about[ASKED])
-            num_remembered = len(by_part(self.parent.tensors)["memory"]["lengths"])
-        asked = merged(asked, self.asked)
-        size = DropSize(len(new.source), num_remembered, int(self.past["next_id"]), self.step, new.median_side)
-        device = str(asked.get("device", "auto" if before is None else before.device))
-        settings, reasons = choose(size, before, asked, is_on_gpu(device))
+        before = before if self.parent is not None else None
+        settings, reasons, asked = self._chosen(len(new.source), typical, before)
         for line in reasons:
             self.display.note(line)
         if asked and self.parent is None:
             self.display.note(f"as asked: {', '.join(_flat(asked))}")
         return replace(pending, asked=asked), settings if before is not None else resolved(settings)
+
+    def _chosen(
+        self, num_images: int, typical: int, before: Settings | None
+    ) -> tuple[Settings, list[str], dict[str, Any]]:
+        """Settings for so many new images of a typical shorter side, why, and all that was ever asked for."""
+        asked, num_remembered = self.ledger.asked, 0
+        if self.parent is not None:
+            asked = without_gone(self.parent.about[ASKED])
+            num_remembered = len(by_part(self.parent.tensors)["memory"]["lengths"])
+        asked = merged(asked, self.asked)
+        size = DropSize(num_images, num_remembered, int(self.past["next_id"]), self.step, typical)
+        device = str(asked.get("device", "auto" if before is None else before.device))
+        return *choose(size, before, asked, is_on_gpu(device)), asked
 
     def _begin(self, pending: "PendingDrop", settings: Settings) -> None:
         """From here on this drop is under way, or resumed; refuses where another one is."""
@@ -255,17 +270,6 @@ class _Drop:
         folder.write_settings(settings)
         folder.learning.mkdir(parents=True, exist_ok=True)
         write_file(folder.learning / DROP, json.dumps({**asdict(pending), "began": time.time()}, indent=1))
-
-    def _sized(self, new: Gathered, side: int | None) -> ImageSource:
-        """The images in the size in which they are learned; those of later drops have it already."""
-        if side is None:
-            return new.source
-        squares = squared(new.source, side, self.display.loading)
-        self.display.run_ends()
-        originals = new.originals or (new.source if new.source.image_size is None else None)
-        if originals is None or not isinstance(squares, ArraySource):
-            return squares
-        return SquaredSource(squares, originals, new.digests)
 
     def _train(
         self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str

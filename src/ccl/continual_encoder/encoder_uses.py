@@ -12,10 +12,10 @@ from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.frozen import frozen, start
 from ccl.continual_encoder.hub_folder import write_export
-from ccl.continual_encoder.images import Images, bad_images_beside, gathered, listing_bad_images
+from ccl.continual_encoder.images import bad_images_beside, listing_bad_images, read
 from ccl.continual_encoder.judge import ProbeReport, probe
 from ccl.continual_encoder.searching import Answer, Collection, check_sheet_target, find, write_sheet
-from ccl.data import EncodedSource, ImageSource, load_dataset
+from ccl.data import EncodedSource, Images, ImageSource, collected, find_images, load_dataset
 from ccl.errors import UserError
 
 
@@ -24,8 +24,8 @@ def encode_images(
 ) -> tuple[NDArray[np.float32], list[str]]:
     """Features (N, F) and the path of each row; unusable files, up to 5 %, may be left out."""
     with TemporaryDirectory() as scratch, closing(frozen(state.path, version)) as encoder:
-        found = gathered(images, Path(scratch), may_skip=may_skip)
-        return encoder.features(found.source).numpy(), list(found.names)
+        found = read(encoder, images, Path(scratch), may_skip=may_skip)
+        return found.rows.numpy(), list(found.names)
 
 
 def probe_folder(
@@ -37,7 +37,7 @@ def probe_folder(
     with closing(frozen(state.path, version)) as encoder, closing(start(state.path)) as first:
         path = classifiers.default_path(state.path, labelled, encoder.version)
         with listing_bad_images(bad_images_beside(path)):
-            dataset = load_dataset("folder", labelled, max_bad=max_bad)
+            dataset = load_dataset("folder", labelled, resize=encoder.resize, max_bad=max_bad)
         report = probe(encoder, dataset, first)
         if save:
             classifiers.save(report.classifier, path)
@@ -52,8 +52,8 @@ def predict_images(
         path = classifiers.newest(state.path, encoder, any_version) if classifier is None else classifier
         fitted = classifiers.load(path)
         classifiers.check_fits(encoder, fitted, any_version)
-        found = gathered(images, Path(scratch), may_skip=True)
-        answers = classifiers.predict(encoder, fitted, encoder.features(found.source), any_version)
+        found = read(encoder, images, Path(scratch), may_skip=True)
+        answers = classifiers.predict(encoder, fitted, found.rows, any_version)
     return [(name, answer.name, answer.confidence) for name, answer in zip(found.names, answers, strict=True)]
 
 
@@ -64,8 +64,8 @@ def search_images(
     check_sheet_target(path)
     with TemporaryDirectory() as scratch, closing(frozen(state.path, version)) as encoder:
         asked, searched = (
-            Collection(encoder.features(found.source), found.names, found.source.encoded)
-            for found in (gathered(some, Path(scratch)) for some in (queries, images))
+            Collection(found.rows, found.names, found.source.encoded)
+            for found in (read(encoder, some, Path(scratch)) for some in (queries, images))
         )
         answers = find(asked, searched, k)
         write_sheet(path, answers, f"Most alike, by version {encoder.version}")
@@ -79,5 +79,5 @@ def export_version(state: EncoderFolder, path: Path, images: Images | None, vers
             memory = state.memory_of(encoder.version)
             source: ImageSource = EncodedSource(memory.files, memory.ids)
         else:
-            source = gathered(images, Path(scratch)).source
+            source = collected(find_images(images, Path(scratch)), encoder.resize).source
         return write_export(encoder, path, source if len(source) else None)[0]

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from ccl.atomic_files import check_target, make_folder, replacing, write_file
 from ccl.continual_encoder.frozen import FrozenEncoder
-from ccl.data import ImageSource, write_bad_images
-from ccl.data.ingest import MAX_BAD, ingest
+from ccl.data import MAX_BAD, Found, ImageSource, write_bad_images
 from ccl.errors import UserError, require
 
 MANIFEST = "manifest.json"
@@ -226,8 +225,7 @@ def write_parts(
     folder: Path,
     manifest: Manifest,
     encoder: FrozenEncoder,
-    source: ImageSource,
-    names: Sequence[str],
+    images: Found,
     share: tuple[int, int] = (0, 1),
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Written]:
@@ -237,18 +235,14 @@ def write_parts(
         path = part_path(folder, number)
         if not path.exists():
             start = number * manifest.part_images
-            positions = torch.arange(start, min(start + manifest.part_images, len(source)))
-            some_names = names[start : start + manifest.part_images]
+            positions = torch.arange(start, min(start + manifest.part_images, len(images.source)))
             # By the size of a full part: in a last one that is small, a single image could be too many.
             most_bad = MAX_BAD * manifest.part_images / len(positions)
-            found = ingest(source.subset(positions), some_names, max_bad=most_bad)
-            rows = torch.empty(0, encoder.encoder.num_features)
-            if len(found.source):
-                rows = encoder.features(found.source)
+            found = encoder.read(images.subset(positions), max_bad=most_bad)
             if found.skipped:
                 write_bad_images(path.with_suffix(".bad_images.csv"), found.skipped)
-            write_features(path, rows, found.names, encoder.version, manifest.about)
-            yield Written(number, len(rows), len(found.skipped))
+            write_features(path, found.rows, found.names, encoder.version, manifest.about)
+            yield Written(number, len(found.rows), len(found.skipped))
         if progress is not None:
             progress(done, len(numbers))
 

@@ -3,7 +3,7 @@
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.data import ImageSource, squared
+from ccl.data import MAX_BAD, BadImage, Found, ImageSource, squared
+from ccl.data.ingest import ingest
 from ccl.encoders import Encoder, extract
 from ccl.errors import UserError
 from ccl.memory import FeatureQueue
@@ -25,6 +26,17 @@ from ccl.views import Recipe, Viewer
 
 _CHUNK = 2048  # images that are held decoded at one time
 STUDENT = "encoder."  # the learner's tensors that are the student's
+Progress = Callable[[int, int], None]  # (done, total) images
+
+
+@dataclass(frozen=True)
+class Features:
+    """Of the usable images of some that were found, in their order."""
+
+    rows: Tensor  # (N, F) float32 on the CPU
+    names: Sequence[str]
+    source: ImageSource  # as they came; to look into one opens it again
+    skipped: tuple[BadImage, ...]
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,18 @@ class FrozenEncoder:
         """The images in the size in which the encoder learned to see them."""
         return source if self.resize is None else squared(source, self.resize)
 
-    def features(self, source: ImageSource, progress: Callable[[int, int], None] | None = None) -> Tensor:
+    def read(self, found: Found, progress: Progress | None = None, max_bad: float = MAX_BAD) -> Features:
+        """What it makes of images, each opened once; more than `max_bad` percent of unusable ones are refused."""
+        rows, positions, skipped = [torch.empty(0, self.encoder.num_features)], list[int](), list[BadImage]()
+        for chunk in ingest(found, self.resize, progress=progress, max_bad=max_bad):
+            if len(chunk.source):
+                rows.append(extract(self.encoder, chunk.source, self.viewer))
+            positions += chunk.positions
+            skipped += chunk.bad
+        sound = found.subset(torch.tensor(positions, dtype=torch.int64))
+        return Features(torch.cat(rows), sound.names, sound.source, tuple(skipped))
+
+    def features(self, source: ImageSource, progress: Progress | None = None) -> Tensor:
         """Rows (N, F) in the source's order, float32 on the CPU; the source may not be empty."""
         rows = []
         for chunk in torch.split(torch.arange(len(source)), _CHUNK):

@@ -1,38 +1,22 @@
 """Images as they are given, and where those that can't be used are listed."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ccl.data import Gathered, TooManyBadError, gather, gather_arrays, write_bad_images
-from ccl.data.ingest import MAX_BAD
+from ccl.continual_encoder.frozen import Features, FrozenEncoder
+from ccl.data import Images, TooManyBadError, find_images, write_bad_images
 from ccl.errors import UserError, counted
 
-Images = str | Path | Iterable[Any]  # paths and folders, arrays, tensors, pictures, or anything that yields images
-# From the folder in which archives may be unpacked, who shows progress, the side to bring images to (None: as they are)
-# and which digests are known, to the images.
-Gather = Callable[[Path, Callable[[int, int], None], int | None, Callable[[bytes], bool]], Gathered]
 
-
-def gathering(images: Images, max_bad: float = MAX_BAD) -> Gather:
-    """How these images, all of them as one, are gathered."""
-    if isinstance(images, str | Path):
-        return partial(gather, [images], max_bad=max_bad)
-    if isinstance(images, Sequence) and len(images) and all(isinstance(image, str | Path) for image in images):
-        return partial(gather, images, max_bad=max_bad)
-    return lambda scratch, progress, side, is_known: gather_arrays(images, None, side, is_known, max_bad)
-
-
-def gathered(images: Images, scratch: Path, may_skip: bool = False) -> Gathered:
-    """All of them; refuses what has unusable files, since rows would no longer match what was given."""
-    found = gathering(images)(scratch, lambda done, total: None, None, lambda digest: False)
+def read(encoder: FrozenEncoder, images: Images, scratch: Path, may_skip: bool = False) -> Features:
+    """Features of all of them; refuses what has unusable files, since rows would no longer match what was given."""
+    found = encoder.read(find_images(images, scratch))
     if found.skipped and not may_skip:
         files = counted(len(found.skipped), "file")
         raise UserError(f"{files} can't be used as an image, the first is {found.skipped[0]}")
-    if not len(found.source):
+    if not len(found.rows):
         raise UserError("none of the files is a usable image")
     return found
 

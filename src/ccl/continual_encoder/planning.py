@@ -3,13 +3,11 @@
 import shutil
 from pathlib import Path
 
-from ccl.data import Gathered, ImageSource
+from ccl.data import Gathered
 from ccl.errors import counted
 from ccl.runs.build import build_recipe, build_selection
 from ccl.runs.forecast import clock, learner_size, operations, seconds_here, size, work
 from ccl.settings import Settings
-
-_SAMPLE = 64  # files whose length is looked at
 
 
 def plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, keep_versions: int) -> list[str]:
@@ -45,11 +43,5 @@ def _memory_bytes(settings: Settings, new: Gathered, num_images: int, image_byte
     if selection.budget is not None and selection.budget.unit == "bytes":
         return selection.budget.limit
     limit = num_images if selection.budget is None else selection.budget.limit
-    files = new.originals or new.source
-    original = _mean_length(files) if files.image_size is None else image_bytes
+    original = float(new.file_sizes.double().mean()) or image_bytes
     return int(min(num_images, limit) * (original if settings.data.resize is None else min(original, image_bytes)))
-
-
-def _mean_length(files: ImageSource) -> float:
-    places = range(0, len(files), max(1, len(files) // _SAMPLE))
-    return sum(len(files.encoded(place)) for place in places) / len(places)

@@ -13,8 +13,7 @@ from ccl.catalogue import BACKBONES, CLASS_PATH, TIMM, foreign_kind
 from ccl.continual_encoder.defaults import choose_start, is_on_gpu
 from ccl.continual_encoder.folder import ASKED, ENCODER, STARTED, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen import STUDENT
-from ccl.data import Gathered, gather, squared
-from ccl.data.ingest import MAX_BAD
+from ccl.data import MAX_BAD, collected, find_images
 from ccl.encoders.factory import reads
 from ccl.encoders.stages import stages
 from ccl.encoders.weights import ABOUT, read_config
@@ -166,13 +165,14 @@ def _kept(
     if not keep:
         return memory, ()
     with TemporaryDirectory() as scratch:
-        side = settings.data.resize
-        found: Gathered = gather(list(keep), Path(scratch), display.loading, side, lambda digest: False, max_bad)
-        found = found.without(lambda digest: False)
+        none_known, loading = (lambda digest: False), display.loading
+        named = find_images(list(keep), Path(scratch), loading)
+        found = collected(named, settings.data.resize, none_known, progress=loading, max_bad=max_bad)
+        found = found.without(none_known)
         display.run_ends()
         if not len(found.source):
             raise UserError(f"--keep {keep[0]}: there are no images")
-        images = found.source if side is None else squared(found.source, side)
+        images = found.source
         order = permutation(images.ids, settings.seed, "kept")
         # One cluster: nobody has grouped them, and the first drop has its own groups beside.
         memory.add(images, order, BEFORE, torch.zeros(len(order)), torch.full((len(order),), float("nan")))

@@ -9,10 +9,18 @@ from ccl.data.batches import epoch_batches, evenly_spaced
 from ccl.data.dataset import BadImage, Dataset, write_bad_images
 from ccl.data.dataset_loader import EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
-from ccl.data.gathered_images import Gathered
-from ccl.data.ingest import TooManyBadError, gather, gather_arrays, squared
-from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, chain
-from ccl.data.squared_source import SquaredSource
+from ccl.data.ingest import (
+    MAX_BAD,
+    Gathered,
+    TooManyBadError,
+    collected,
+    gather,
+    gather_arrays,
+    median_side,
+    squared,
+)
+from ccl.data.inputs import Found, Images, find_images
+from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, SquaredSource, chain
 from ccl.data.streams import (
     Step,
     arrival_order,
@@ -29,14 +37,17 @@ from ccl.data.streams import (
 
 __all__ = [
     "EMBEDDED_DOMAINS",
+    "MAX_BAD",
     "ArraySource",
     "BadImage",
     "BadImageError",
     "Dataset",
     "EncodedSource",
     "FileSource",
+    "Found",
     "Gathered",
     "ImageSource",
+    "Images",
     "JoinedSource",
     "SquaredSource",
     "Step",
@@ -46,6 +57,7 @@ __all__ = [
     "chain",
     "chunked",
     "class_incremental",
+    "collected",
     "cut_alike",
     "data_incremental",
     "data_root",
@@ -53,9 +65,11 @@ __all__ = [
     "domain_incremental",
     "epoch_batches",
     "evenly_spaced",
+    "find_images",
     "gather",
     "gather_arrays",
     "load_dataset",
+    "median_side",
     "of_classes",
     "squared",
     "task_free",

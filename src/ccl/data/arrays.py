@@ -1,10 +1,12 @@
 """Arrays, tensors and pictures as their users hold them, brought to uint8 RGB, and to one square size."""
 
+import hashlib
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
 from ccl.data.decoding import MAX_PIXELS, BadImageError, upright_rgb
@@ -90,11 +92,6 @@ def _from_shares(values: NDArray[np.float32]) -> NDArray[np.uint8]:
     return np.rint(shares * 255).astype(np.uint8)
 
 
-def square_picture(image: Image.Image, side: int) -> NDArray[np.uint8]:
-    """The centre square of a picture, anti-aliased, (side, side, 3)."""
-    return np.array(ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR), dtype=np.uint8)
-
-
 def square_arrays(source: ImageSource, side: int) -> Tensor:
     """The centre squares of images of one size, anti-aliased, uint8 (N, 3, side, side)."""
     images = torch.empty(len(source), 3, side, side, dtype=torch.uint8)
@@ -107,3 +104,11 @@ def square_arrays(source: ImageSource, side: int) -> Tensor:
         small = F.interpolate(pixels, size=(side, side), mode="bilinear", antialias=True)
         images[chunk] = small.round().clamp(0, 255).to(torch.uint8)
     return images
+
+
+def content_digest(*parts: bytes | memoryview) -> bytes:
+    """Sixteen bytes, equal for equal content: a file's bytes, or an array's shape and values."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        state.update(part)
+    return state.digest()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ccl.data.dataset import Classes, Dataset, Progress, joined, narrowed, taken_fingerprint
 from ccl.data.folders import scan
-from ccl.data.ingest import MAX_BAD, ingest
+from ccl.data.ingest import MAX_BAD, collected
+from ccl.data.inputs import Found
 from ccl.errors import UserError, did_you_mean
 
 EMBEDDED_DOMAINS = ("digits", "capitals", "greek", "symbols", "textures")
@@ -63,12 +64,13 @@ def ingested(
     dataset: Dataset, side: int | None = None, progress: Progress | None = None, max_bad: float = MAX_BAD
 ) -> Dataset:
     """The dataset without the files that can't be decoded, and squared where a side is given; ids start at 0 again."""
-    train = ingest(dataset.train, side=side, progress=progress, max_bad=max_bad)
-    labels, test, test_labels, notes = dataset.train_labels, None, None, train.notes
+    train = collected(Found.of(dataset.train), side, progress=progress, max_bad=max_bad)
+    labels, test, test_labels = dataset.train_labels, None, None
     skipped = (*dataset.skipped, *train.skipped)
     if dataset.test is not None:
-        found = ingest(dataset.test, side=side, first_id=len(train.source), progress=progress, max_bad=max_bad)
-        test, skipped, notes = found.source, (*skipped, *found.skipped), (*notes, *found.notes)
+        held_out, first_id = Found.of(dataset.test), len(train.source)
+        found = collected(held_out, side, first_id=first_id, progress=progress, max_bad=max_bad)
+        test, skipped = found.source, (*skipped, *found.skipped)
         test_labels = None if dataset.test_labels is None else dataset.test_labels[found.positions]
     return replace(
         dataset,
@@ -77,7 +79,6 @@ def ingested(
         test=test,
         test_labels=test_labels,
         skipped=skipped,
-        notes=(*dataset.notes, *dict.fromkeys(notes)),
     )
 
 

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from ccl.errors import UserError, how_to_install
@@ -176,6 +178,11 @@ def _float_to_grey(image: Image.Image) -> Image.Image:
     _, largest = cast(tuple[float, float], image.getextrema())
     scale = 255.0 if largest <= 1 else 1.0 if largest <= 255 else 1 / 256
     return image.point(lambda value: value * scale + 0.0).convert("L")
+
+
+def square_picture(image: Image.Image, side: int) -> NDArray[np.uint8]:
+    """The centre square of a picture, anti-aliased, (side, side, 3)."""
+    return np.array(ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR), dtype=np.uint8)
 
 
 def encode_png(image: Image.Image) -> bytes:

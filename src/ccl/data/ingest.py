@@ -1,47 +1,38 @@
-"""Images read once, from wherever they are: a file is opened one time for its digest, its size, its check, its pixels.
+"""The one pass over images: each file is opened once, for its digest, its check, its size and its pixels.
 
-`gather` takes folders, globs, archives, shards, lists of paths and files; `gather_arrays` takes what Python holds. Both
-return `Gathered`: the sound images in a fixed order, with names, digests and sizes. `ingest` is the pass itself, over
-any source; `load_dataset` uses it too. What a pass can be given:
-
-    side       the size to learn in, where it is known: images come out as one uint8 tensor (N, 3, side, side). Else
-               they come out as they are, and `squared(source, side)` decodes them once more
-    is_known   says which digests are of images that are not wanted again: those are counted, not decoded
-
-For a first drop, `gathered.without(is_known, first_id).median_side` is the size from which a side is chosen; `without`
-leaves out what is known or repeated, and gives the rest their ids in the stream.
-
-What the decoder said of a file is remembered (`decode_cache`): where no pixels are wanted, a file is decoded once in
-its life. Nothing is put off until training meets a file: ids and batches depend on which files there are.
+`ingest` yields chunks in order; `gather`, `gather_arrays` and `collected` keep all of them. With a `side` an image is
+decoded once, to its centre square; without one it is decoded at an eighth of its size, to find files that are broken.
 """
 
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ccl.data.arrays import square_arrays, square_picture
+from ccl.data.arrays import content_digest, square_arrays
 from ccl.data.dataset import BadImage, Progress
-from ccl.data.decode_cache import DecodeCache, DecodeResult, cache_folder
-from ccl.data.decoding import BadImageError, MissingDecoderError, in_full, is_heif, open_image, upright_rgb
-from ccl.data.found_images import find_images
-from ccl.data.gathered_images import Gathered, IsKnown, SourceNames
-from ccl.data.in_memory import ImageCollector, content_digest, each
+from ccl.data.decoding import BadImageError, in_full, open_image, square_picture, upright_rgb
+from ccl.data.inputs import Found, find_held, find_named
 from ccl.data.remote_files import is_remote
-from ccl.data.sources import ArraySource, ImageSource
+from ccl.data.sources import ArraySource, EncodedSource, ImageSource, SourceNames, Spool, SquaredSource
 from ccl.errors import UserError
 
 MAX_BAD = 5.0  # percent
-CHUNK = 512  # images whose pixels wait in memory at one time, and about which the cache is asked
+CHUNK = 512  # images of a chunk; the last may have fewer
+_LOT = 128  # images read at one time, and
+_HELD_BYTES = 1 << 27  # of files, after which a chunk is not filled further
 _MAX_THREADS = 16
+
+IsKnown = Callable[[bytes], bool]  # of a digest
 
 
 class TooManyBadError(UserError):
@@ -56,8 +47,57 @@ class TooManyBadError(UserError):
         self.bad, self.share = tuple(bad), 100 * len(bad) / total  # in percent
 
 
-def _none_is_known(digest: bytes) -> bool:
-    return False
+@dataclass(frozen=True)
+class Chunk:
+    """Some images of a pass, in order, all of them sound and none of them known; there may be none."""
+
+    source: ImageSource  # their squares, or without a side their files in memory
+    positions: tuple[int, ...]  # in the source that is read
+    digests: tuple[bytes, ...]  # 16 bytes each: of a file's bytes, or of an array's shape and pixels; b"" if not asked
+    shorter_sides: tuple[int, ...]  # in pixels, of the images as they came
+    file_sizes: tuple[int, ...]  # in bytes; 0 for an array
+    files: tuple[bytes, ...]  # as they came; b"" for an array, and for one that is longer than a PNG of its square
+    bad: tuple[BadImage, ...] = ()  # met since the chunk before
+    num_known: int = 0  # likewise
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All images of a pass that are sound and not known, in a fixed order."""
+
+    source: ImageSource
+    names: Sequence[str]  # for people: a path, "archive.zip::inner/path.png" or "image 17"
+    digests: tuple[bytes, ...]
+    shorter_sides: Tensor  # (N,) in pixels, of the images as they came
+    file_sizes: Tensor  # (N,) in bytes; 0 for an array
+    positions: Tensor  # (N,) in the source that was read
+    skipped: tuple[BadImage, ...]  # files that are called like images and are not usable, by their names as above
+    notes: tuple[str, ...]  # what the user should know, one line each
+    num_known: int = 0  # left out because they are known
+    num_repeated: int = 0  # left out because they came before
+
+    def without(self, is_known: IsKnown, first_id: int = 0) -> Self:
+        """The images whose digests are not known, the first of each content, with ids from `first_id` on."""
+        kept: dict[bytes, int] = {}
+        num_known = 0
+        for position, digest in enumerate(self.digests):
+            if is_known(digest):
+                num_known += 1
+            else:
+                kept.setdefault(digest, position)
+        positions = torch.tensor(list(kept.values()), dtype=torch.int64)
+        source = self.source if len(kept) == len(self.digests) else self.source.subset(positions)
+        return replace(
+            self,
+            source=source.with_ids(first_id + torch.arange(len(kept))),
+            names=tuple(self.names[position] for position in kept.values()),
+            digests=tuple(kept),
+            shorter_sides=self.shorter_sides[positions],
+            file_sizes=self.file_sizes[positions],
+            positions=self.positions[positions],
+            num_known=self.num_known + num_known,
+            num_repeated=len(self.digests) - num_known - len(kept),
+        )
 
 
 def gather(
@@ -65,7 +105,7 @@ def gather(
     scratch: Path,
     progress: Progress | None = None,
     side: int | None = None,
-    is_known: IsKnown = _none_is_known,
+    is_known: IsKnown = lambda digest: False,
     max_bad: float = MAX_BAD,
 ) -> Gathered:
     """The images of folders (any layout), globs, archives, shards, lists of paths and single files, input by input.
@@ -78,43 +118,71 @@ def gather(
     >>> ccl.gather(["photo.png"], scratch=Path("scratch")).names
     ('photo.png',)
     """
-    source, names, notes = find_images(inputs, scratch, progress)
-    return ingest(
-        source, names, side=side, digests={}, is_known=is_known, notes=notes, progress=progress, max_bad=max_bad
-    )
+    return collected(find_named(inputs, scratch, progress), side, is_known, progress=progress, max_bad=max_bad)
 
 
 def gather_arrays(
     images: Iterable[object],
     progress: Progress | None = None,
     side: int | None = None,
-    is_known: IsKnown = _none_is_known,
+    is_known: IsKnown = lambda digest: False,
     max_bad: float = MAX_BAD,
 ) -> Gathered:
-    """Images held in Python: arrays, tensors, PIL pictures, bytes of encoded images, paths of files, also mixed.
+    """Images held in Python, as `find_held` takes them."""
+    return collected(find_held(images), side, is_known, progress=progress, max_bad=max_bad)
 
-    An array or tensor of four dimensions is a batch. Arrays are (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4
-    channels; where both are possible, an array is taken as (H, W, C) and a tensor as (C, H, W). Values are uint8, or
-    floats in [0, 1]. The images stay arrays if all of them have one size, and files if all of them are paths; else
-    they are kept encoded.
+
+def collected(
+    found: Found,
+    side: int | None = None,
+    is_known: IsKnown | None = None,
+    *,
+    first_id: int = 0,
+    progress: Progress | None = None,
+    max_bad: float = MAX_BAD,
+    spool: Path | None = None,
+) -> Gathered:
+    """All images of a pass with ids from `first_id` on: squares in one tensor, or without a side as they came.
+
+    With a folder `spool`, squares keep their files there where these are short, for the rehearsal memory.
     """
-    held = ImageCollector()
-    for number, image in enumerate(each(images)):
-        try:
-            held.add(image)
-        except UserError as error:
-            raise UserError(f"image {number}: {error}") from error
-    if not held.names:
-        raise UserError("no images are given")
-    return ingest(
-        held.source(),
-        held.names,
-        side=side,
-        digests=held.digests,
-        is_known=is_known,
-        notes=held.notes(),
-        progress=progress,
-        max_bad=max_bad,
+    source, total = found.source, len(found.source)
+    is_squared = side is not None and source.image_size != (side, side)
+    squares = torch.empty(total if is_squared else 0, 3, side or 0, side or 0, dtype=torch.uint8)
+    files = Spool(spool) if spool is not None and is_squared and source.image_size is None else None
+    positions: list[int] = []
+    digests: list[bytes] = []
+    shorter_sides: list[int] = []
+    file_sizes: list[int] = []
+    bad: list[BadImage] = []
+    num_known = 0
+    for chunk in ingest(found, side, is_known, progress=progress, max_bad=max_bad):
+        if isinstance(chunk.source, ArraySource) and is_squared:
+            squares[len(positions) : len(positions) + len(chunk.source)] = chunk.source.images
+        if files is not None:
+            files.add(chunk.files)
+        positions += chunk.positions
+        digests += chunk.digests
+        shorter_sides += chunk.shorter_sides
+        file_sizes += chunk.file_sizes
+        bad += chunk.bad
+        num_known += chunk.num_known
+    kept, ids = torch.tensor(positions, dtype=torch.int64), first_id + torch.arange(len(positions))  # (N,), (N,)
+    if is_squared:
+        squares = squares if len(kept) == total else squares[: len(kept)].clone()
+        sized = ArraySource(squares, ids) if files is None else SquaredSource(squares, files, ids)
+    return Gathered(
+        source=sized if is_squared else (source if len(kept) == total else source.subset(kept)).with_ids(ids),
+        names=SourceNames(source, positions)
+        if isinstance(found.names, SourceNames)
+        else tuple(found.names[at] for at in positions),
+        digests=tuple(digests),
+        shorter_sides=torch.tensor(shorter_sides, dtype=torch.int64),
+        file_sizes=torch.tensor(file_sizes, dtype=torch.int64),
+        positions=kept,
+        skipped=tuple(bad),
+        notes=found.notes,
+        num_known=num_known,
     )
 
 
@@ -122,138 +190,143 @@ def squared(source: ImageSource, side: int, progress: Progress | None = None) ->
     """The centre squares of images that are all sound, with their ids; raises BadImageError where one is not."""
     if source.image_size == (side, side):
         return source
-    found = ingest(source, side=side, progress=progress)
+    found = collected(Found.of(source), side, progress=progress)
     for bad in found.skipped:
         raise BadImageError(bad.reason, Path(bad.path))
     return found.source.with_ids(source.ids)
 
 
-class _OpenedImage(NamedTuple):
+def median_side(found: Found, progress: Progress | None = None) -> int:
+    """The shorter side of a typical image in pixels, by the headers alone; 0 where none can be read."""
+    source = found.source
+    if source.image_size is not None:
+        return min(source.image_size)
+
+    def shorter_side(position: int) -> int:
+        try:
+            return source.shorter_side(position)
+        except BadImageError:
+            return 0
+
+    sides = []
+    with _threads() as pool:
+        for done, side in enumerate(pool.map(shorter_side, range(len(source))), start=1):
+            sides += [side] if side else []
+            if progress is not None:
+                progress(done, len(source))
+    return sorted(sides)[len(sides) // 2] if sides else 0
+
+
+class _Opened(NamedTuple):
     """What opening an image once gave."""
 
-    reason: str = ""  # why it is left out; "" for a sound image
-    shorter_side: int = 0
-    is_decoded: bool = False  # so that the reason is the decoder's, and holds as long as the file is the same
-    is_known: bool = False
-    digest: bytes = b""
-    pixels: NDArray[np.uint8] | None = None  # (side, side, 3)
+    position: int
+    digest: bytes
+    shorter_side: int
+    num_bytes: int
+    content: bytes
+    square: NDArray[np.uint8] | None  # (side, side, 3)
 
 
 def ingest(
-    source: ImageSource,
-    names: Sequence[str] | None = None,
-    *,
+    found: Found,
     side: int | None = None,
-    digests: Mapping[int, bytes] | None = None,
-    is_known: IsKnown = _none_is_known,
-    first_id: int = 0,
-    notes: Sequence[str] = (),
+    is_known: IsKnown | None = None,
+    *,
     progress: Progress | None = None,
     max_bad: float = MAX_BAD,
-) -> Gathered:
-    """The sound images of a source, with ids from `first_id` on; more than `max_bad` percent of others are refused.
+) -> Iterator[Chunk]:
+    """The images in chunks of up to `CHUNK`; more than `max_bad` percent that are not usable are refused.
 
-    `digests` are known ones by position, the others are taken from the files' bytes; None: no digests are wanted.
+    Digests are taken only where `is_known` asks for them; images whose digests it knows are not decoded. The refusal
+    comes at the end, and names all; nothing is yielded any more once it is due.
     """
-    if names is None:
-        names = SourceNames(source, range(len(source)))
-    size, trouble = source.image_size, ""
-    if size is None:
-        looks, squares, trouble = _read(source, side, digests, is_known, progress)
-    else:  # arrays: all of them are sound
-        looks = [_OpenedImage(digest=(digests or {}).get(at, b""), shorter_side=min(size)) for at in range(len(source))]
-        squares = None if side is None or size == (side, side) else square_arrays(source, side)
-    bad = [BadImage(_tidy(names[at]), look.reason) for at, look in enumerate(looks) if look.reason]
-    if len(bad) > max_bad / 100 * len(source):
-        raise TooManyBadError(bad, len(source), max_bad)
-    kept = [at for at, look in enumerate(looks) if not look.reason and not look.is_known]
-    positions, ids = torch.tensor(kept, dtype=torch.int64), first_id + torch.arange(len(kept))  # (N,), (N,)
-    part = source if len(kept) == len(source) or squares is not None else source.subset(positions)
-    return Gathered(
-        source=part.with_ids(ids) if squares is None else ArraySource(squares, ids),
-        names=SourceNames(source, kept) if isinstance(names, SourceNames) else tuple(names[at] for at in kept),
-        digests=tuple(looks[at].digest for at in kept),
-        shorter_sides=torch.tensor([looks[at].shorter_side for at in kept], dtype=torch.int64),
-        positions=positions,
-        skipped=tuple(bad),
-        notes=(*notes, trouble) if trouble else tuple(notes),
-        num_known=sum(look.is_known for look in looks),
-        originals=source.subset(positions) if squares is not None and size is None else None,
-    )
-
-
-def _read(
-    source: ImageSource,
-    side: int | None,
-    digests: Mapping[int, bytes] | None,
-    is_known: IsKnown,
-    progress: Progress | None,
-) -> tuple[list[_OpenedImage], Tensor | None, str]:
-    """What was seen at each position, the pixels (N, 3, side, side) where a side is given, trouble with the cache."""
-    looks: list[_OpenedImage] = []
-    chunks: list[Tensor] = []
+    source, total = found.source, len(found.source)
     report = progress or (lambda done, total: None)
-    look = partial(_open, source, side, digests, is_known)
-    is_opened = side is not None or digests is not None  # even where the decoder's verdict is known
-    with DecodeCache(cache_folder()) as cache, ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS)) as pool:
-        for start in range(0, len(source), CHUNK):
-            positions = range(start, min(start + CHUNK, len(source)))
-            keys = source.decode_keys(positions)
-            known = cache.known(keys)
-            verdicts = [known.get(key or b"") for key in keys]
-            # Threads help, as Pillow drops the interpreter lock while it decodes; where nothing is opened they don't.
-            some = list((pool.map if is_opened or None in verdicts else map)(look, positions, verdicts))
-            # Kept at once, so that a pass that is stopped resumes where it was.
-            decoded = [(key, one[:2]) for key, one in zip(keys, some, strict=True) if key and one.is_decoded]
-            cache.keep({key: DecodeResult(*result) for key, result in decoded})
-            pixels = [torch.from_numpy(one.pixels).permute(2, 0, 1) for one in some if one.pixels is not None]
-            chunks += [torch.stack(pixels)] if pixels else []  # (n, 3, side, side)
-            looks += [one if one.pixels is None else one._replace(pixels=None) for one in some]
-            for at in positions:
-                report(at + 1, len(source))
-    if side is None:
-        return looks, None, cache.trouble or ""
-    whole = torch.empty(sum(map(len, chunks)), 3, side, side, dtype=torch.uint8)
-    end = len(whole)
-    while chunks:  # emptied on the way: `cat` would have all of them in memory twice
-        chunk = chunks.pop()
-        whole[end - len(chunk) : end] = chunk
-        end -= len(chunk)
-    return looks, whole, cache.trouble or ""
+    if source.image_size is not None:
+        yield from _of_arrays(found, side, is_known, report)
+        return
+    look = partial(_open, found, side, is_known)
+    all_bad: list[BadImage] = []
+    opened: list[_Opened] = []  # for the next chunk
+    num_bad = num_known = num_bytes = 0  # of the next chunk
+    with _threads() as pool:
+        for start in range(0, total, _LOT):
+            lot = range(start, min(start + _LOT, total))
+            for position, seen in zip(lot, pool.map(look, lot), strict=True):
+                report(position + 1, total)
+                if isinstance(seen, BadImage):
+                    all_bad.append(seen)
+                    num_bad += 1
+                elif seen is None:
+                    num_known += 1
+                else:
+                    opened.append(seen)
+                    num_bytes += len(seen.content)
+                is_last = position + 1 == total
+                if is_last or len(opened) == CHUNK or (side is None and num_bytes > _HELD_BYTES):
+                    if len(all_bad) <= max_bad / 100 * total:
+                        yield _chunk(opened, side, all_bad[len(all_bad) - num_bad :], num_known)
+                    opened, num_bad, num_known, num_bytes = [], 0, 0, 0
+    if len(all_bad) > max_bad / 100 * total:
+        raise TooManyBadError(all_bad, total, max_bad)
 
 
-def _open(
-    source: ImageSource,
-    side: int | None,
-    digests: Mapping[int, bytes] | None,
-    is_known: IsKnown,
-    position: int,
-    verdict: DecodeResult | None,
-) -> _OpenedImage:
-    """An image opened once; `verdict` is what the decoder said of it before, None where that is not known."""
-    if verdict is not None and (verdict.reason or (side is None and digests is None)):
-        return _OpenedImage(*verdict)
+def _threads() -> ThreadPoolExecutor:
+    """Threads help, as Pillow drops the interpreter lock while it decodes."""
+    return ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS))
+
+
+def _chunk(opened: Sequence[_Opened], side: int | None, bad: Sequence[BadImage], num_known: int) -> Chunk:
+    positions = tuple(image.position for image in opened)
+    files, file_sizes = tuple(image.content for image in opened), tuple(image.num_bytes for image in opened)
+    ids = torch.tensor(positions, dtype=torch.int64)
+    source: ImageSource = EncodedSource(files, ids)
+    if side is not None:
+        squares = [torch.from_numpy(image.square).permute(2, 0, 1) for image in opened if image.square is not None]
+        none = torch.empty(0, 3, side, side, dtype=torch.uint8)
+        source = ArraySource(torch.stack(squares) if squares else none, ids)
+    digests, shorter_sides = tuple(image.digest for image in opened), tuple(image.shorter_side for image in opened)
+    return Chunk(source, positions, digests, shorter_sides, file_sizes, files, tuple(bad), num_known)
+
+
+def _open(found: Found, side: int | None, is_known: IsKnown | None, position: int) -> _Opened | BadImage | None:
+    """An image opened once; None for one that is known."""
     try:
-        content = source.encoded(position)
-    except BadImageError as error:
-        return _OpenedImage(error.reason)
-    digest = b"" if digests is None else digests.get(position) or content_digest(content)
-    if is_known(digest):
-        return _OpenedImage(is_known=True, digest=digest)
-    if verdict is not None and side is None:
-        return _OpenedImage(*verdict, digest=digest)
-    try:
+        content = found.source.encoded(position)
+        digest = b""
+        if is_known is not None:
+            digest = found.digests.get(position) or content_digest(content)
+            if is_known(digest):
+                return None
         with open_image(io.BytesIO(content)) as image:
             shorter_side = min(image.size)
             # An eighth of the size is twice as fast and finds the same: all of a JPEG is read, less is put out.
             picture = upright_rgb(image, in_full if side is not None else lambda width, height: 8)
     except BadImageError as error:
-        return _OpenedImage(error.reason, is_decoded=not isinstance(error, MissingDecoderError))
-    pixels = None if side is None else square_picture(picture, side)
-    # Whether HEIC can be read depends on what is installed, not on the file: nothing remembers it.
-    return _OpenedImage("", shorter_side, not is_heif(content), False, digest, pixels)
+        name = found.names[position]
+        # "./a.png" is "a.png"; the address of a record in a store stays as it is.
+        return BadImage(name if is_remote(name) else str(Path(name)), error.reason)
+    num_bytes, square = len(content), None
+    if side is not None:
+        square = square_picture(picture, side)
+        longest = 1024 + side * (3 * side + 1) * 101 // 100  # of any PNG of the square
+        content = content if num_bytes <= longest else b""
+    return _Opened(position, digest, shorter_side, num_bytes, content, square)
 
 
-def _tidy(name: str) -> str:
-    """ "./a.png" as "a.png"; the address of a record in a store as it is."""
-    return name if is_remote(name) else str(Path(name))
+def _of_arrays(found: Found, side: int | None, is_known: IsKnown | None, report: Progress) -> Iterator[Chunk]:
+    """Images of one size that lie in memory; all of them are sound."""
+    source, total = found.source, len(found.source)
+    assert source.image_size is not None
+    for start in range(0, total, CHUNK):
+        lot = range(start, min(start + CHUNK, total))
+        known = [at for at in lot if is_known is not None and is_known(found.digests.get(at, b""))]
+        kept = tuple(sorted({*lot} - {*known}))
+        images = source.subset(torch.tensor(kept, dtype=torch.int64))
+        if side is not None and source.image_size != (side, side):
+            images = ArraySource(square_arrays(images, side), images.ids)
+        digests = tuple(found.digests.get(at, b"") for at in kept)
+        sides, count = (min(source.image_size),) * len(kept), len(kept)
+        yield Chunk(images, kept, digests, sides, (0,) * count, (b"",) * count, (), len(known))
+        report(lot[-1] + 1, total)

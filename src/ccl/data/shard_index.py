@@ -7,6 +7,7 @@ deleting it is always safe.
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -18,10 +19,19 @@ from numpy.typing import NDArray
 
 from ccl.atomic_files import replacing
 from ccl.data import remote_files
-from ccl.data.decode_cache import cache_folder, is_settled
 from ccl.errors import UserError
 
 _FORMAT = 1  # of an index in the cache
+# A file changed twice within a tick of the clock looks unchanged: the index of a younger one is not kept.
+_SETTLED_NS = 2_000_000_000
+
+
+def cache_folder() -> Path:
+    """Where things may lie that can be made again: CCL_CACHE, else XDG_CACHE_HOME/ccl, else ~/.cache/ccl."""
+    chosen = os.environ.get("CCL_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ccl"
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def index_of(shard: Shard, kind: ShardKind) -> ShardIndex:
         return kept
     shard.check()
     index = kind.index(shard)
-    if is_settled(shard.changed_ns):
+    if shard.changed_ns <= time.time_ns() - _SETTLED_NS:
         _write(path, index)
     return index
 

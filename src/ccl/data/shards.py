@@ -20,9 +20,8 @@ from torch import Tensor
 
 from ccl.data import remote_files
 from ccl.data.dataset import Progress
-from ccl.data.decode_cache import is_settled, key_of
 from ccl.data.decoding import BadImageError, Reduction, decode, errors_as_bad_image, in_full, refuse_length
-from ccl.data.found_files import matches
+from ccl.data.folders import matches
 from ccl.data.parquet_shards import PARQUET
 from ccl.data.remote_files import is_remote
 from ccl.data.shard_index import Shard, ShardIndex, ShardReader, index_of, recent_index
@@ -84,14 +83,6 @@ class ShardSource(ImageSource):
         content = self.encoded(position)
         with self._errors_as_bad_image(position):
             return decode(BytesIO(content), reduction)
-
-    def decode_keys(self, positions: Sequence[int]) -> list[bytes | None]:
-        keys: list[bytes | None] = []
-        for at in positions:
-            shard, part = self.shards[self.numbers[at]], b"::%d %d" % (self._places[at], self._sizes[at])
-            key = key_of(shard.path, shard.num_bytes, shard.changed_ns, part)
-            keys.append(key if is_settled(shard.changed_ns) else None)
-        return keys
 
     def content_parts(self) -> Iterator[bytes | memoryview]:
         for shard in self.shards:

@@ -1,19 +1,30 @@
-"""Where single images come from: one base class, and its forms for arrays, files, encoded bytes and joined parts."""
+"""Where single images come from: one base class, and its forms for arrays, files, bytes, squares and joined parts."""
 
 import io
 import os
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from ccl.data.decode_cache import keys_of
-from ccl.data.decoding import Reduction, decode, encode_png, errors_as_bad_image, in_full, refuse_length
+from ccl.data.decoding import (
+    Reduction,
+    decode,
+    encode_png,
+    errors_as_bad_image,
+    in_full,
+    is_heif,
+    open_image,
+    refuse_length,
+    square_picture,
+)
 
 
 class ImageSource(ABC):
@@ -45,6 +56,11 @@ class ImageSource(ABC):
     def encoded(self, position: int) -> bytes:
         """The image as a file's bytes, lossless: what the rehearsal memory stores."""
 
+    def shorter_side(self, position: int) -> int:
+        """In pixels, as the header says."""
+        with open_image(io.BytesIO(self.encoded(position))) as image:
+            return min(image.size)
+
     @abstractmethod
     def subset(self, positions: Tensor) -> "ImageSource":
         """The images at these positions, in this order, with their ids."""
@@ -52,10 +68,6 @@ class ImageSource(ABC):
     def name(self, position: int) -> str:
         """What an image is called for people."""
         return f"image {position}"
-
-    def decode_keys(self, positions: Sequence[int]) -> list[bytes | None]:
-        """What the decoder's verdicts are remembered by (`decode_cache`); None for what is not remembered."""
-        return [None] * len(positions)
 
     def content_parts(self) -> Iterator[bytes | memoryview]:
         """What a fingerprint of the images is made of: their bytes, or, where that is quicker, names and sizes."""
@@ -67,6 +79,25 @@ class ImageSource(ABC):
         other = copy(self)
         other.ids = ids
         return other
+
+
+class SourceNames(Sequence[str]):
+    """The names of some images of a source, made when asked for: a million strings are a hundred megabytes."""
+
+    def __init__(self, source: ImageSource, positions: Sequence[int]) -> None:
+        self._source, self._positions = source, positions
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> "SourceNames": ...
+    def __getitem__(self, place: int | slice) -> "str | SourceNames":
+        if isinstance(place, slice):
+            return SourceNames(self._source, self._positions[place])
+        return self._source.name(self._positions[place])
 
 
 class ArraySource(ImageSource):
@@ -138,11 +169,12 @@ class FileSource(ImageSource):
             refuse_length(os.fstat(file.fileno()).st_size)
             return file.read()
 
+    def shorter_side(self, position: int) -> int:
+        with open_image(Path(self.names[position])) as image:  # reads no further than the header
+            return min(image.size)
+
     def name(self, position: int) -> str:
         return self.names[position]
-
-    def decode_keys(self, positions: Sequence[int]) -> list[bytes | None]:
-        return keys_of([self.names[position] for position in positions])
 
     def content_parts(self) -> Iterator[bytes | memoryview]:
         for name in self.names:
@@ -176,6 +208,69 @@ class EncodedSource(ImageSource):
         if not pixels or any(image.shape[:2] != size for image in pixels):
             return None
         return ArraySource(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous(), self.ids)
+
+
+class Spool:
+    """The files of images, one after the other in an unnamed file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 -- open as long as the source
+        self._ends = [0]
+
+    def add(self, files: Sequence[bytes]) -> None:
+        """Append these; b"" stands for one that is not kept."""
+        for content in files:
+            self._file.write(content)
+            self._ends.append(self._ends[-1] + len(content))
+
+    def read(self, number: int) -> bytes:
+        """The file that was appended as this one, counted from 0."""
+        self._file.seek(self._ends[number])
+        return self._file.read(self._ends[number + 1] - self._ends[number])
+
+
+class SquaredSource(ArraySource):
+    """Images brought to one square size, beside the files they came from.
+
+    What is kept of an image is its original file or a PNG of its square, whichever is shorter. Both give the same
+    pixels: `alike` squares originals as they were squared when they were learned.
+    """
+
+    def __init__(
+        self,
+        images: Tensor,
+        files: Spool,
+        ids: Tensor | None = None,
+        rows: Tensor | None = None,
+        places: Tensor | None = None,
+    ) -> None:
+        super().__init__(images, ids, rows)
+        self._files = files
+        self._places = torch.arange(len(self)) if places is None else places  # (N,): which of the files is whose
+        self._encoded: dict[int, bytes] = {}  # a budget measures what is then kept
+
+    def encoded(self, position: int) -> bytes:
+        if position not in self._encoded:
+            square, original = super().encoded(position), self._files.read(int(self._places[position]))
+            # HEIC needs a package that may be missing where the folder is opened next.
+            is_kept = 0 < len(original) <= len(square) and not is_heif(original)
+            self._encoded[position] = original if is_kept else square
+        return self._encoded[position]
+
+    def subset(self, positions: Tensor) -> ImageSource:
+        rows, places = self._rows_at(positions), self._places[positions]
+        return SquaredSource(self._stored, self._files, self.ids[positions], rows, places)
+
+    def with_ids(self, ids: Tensor) -> ImageSource:
+        return SquaredSource(self.images, self._files, ids, None, self._places)
+
+    def alike(self, kept: EncodedSource) -> ImageSource:
+        """Images that were kept, in the size of these."""
+        if not len(kept) or self.image_size is None:
+            return kept
+        pixels = [square_picture(kept.picture(position), self.image_size[0]) for position in range(len(kept))]
+        return ArraySource(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous(), kept.ids)
 
 
 class JoinedSource(ImageSource):
@@ -222,13 +317,13 @@ class JoinedSource(ImageSource):
         part, local = self._locate(position)
         return part.encoded(local)
 
+    def shorter_side(self, position: int) -> int:
+        part, local = self._locate(position)
+        return part.shorter_side(local)
+
     def name(self, position: int) -> str:
         part, local = self._locate(position)
         return part.name(local)
-
-    def decode_keys(self, positions: Sequence[int]) -> list[bytes | None]:
-        located = map(self._locate, positions)
-        return [key for part, local in located for key in part.decode_keys([local])]
 
     def content_parts(self) -> Iterator[bytes | memoryview]:
         for part in self.parts:

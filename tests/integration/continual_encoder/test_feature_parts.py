@@ -20,7 +20,7 @@ from ccl.continual_encoder.features import (
     read_parts,
     write_parts,
 )
-from ccl.data.found_images import find_images
+from ccl.data import find_images
 from ccl.errors import UserError
 
 MakeFrozen = Callable[..., FrozenEncoder]
@@ -41,26 +41,26 @@ def test_shares_broken_and_resumed_give_the_rows_of_one_pass(
     make_frozen: MakeFrozen, shards: str, tmp_path: Path
 ) -> None:
     encoder, out = make_frozen(), tmp_path / "features"
-    source, names, _ = find_images([shards], tmp_path)
-    manifest = Manifest.of(encoder, source, part_images=20)
+    images = find_images([shards], tmp_path)
+    manifest = Manifest.of(encoder, images.source, part_images=20)
     assert manifest.num_parts == 5
     begin(out, manifest)
-    first = write_parts(out, manifest, encoder, source, names, parse_share("1/2"))
+    first = write_parts(out, manifest, encoder, images, parse_share("1/2"))
     assert [next(first).number, next(first).number] == [0, 2]  # then it is broken off
     first.close()
     begin(out, manifest)
-    written = list(write_parts(out, manifest, encoder, source, names, parse_share("2/2")))
+    written = list(write_parts(out, manifest, encoder, images, parse_share("2/2")))
     assert [(part.number, part.num_rows, part.num_bad) for part in written] == [(1, 19, 1), (3, 20, 0)]
     assert missing_parts(out, manifest) == [4]
     with pytest.raises(UserError, match=r"1 of 5 parts are missing, the first is part-000004.npz"):
         read_parts(out)
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
-    assert [part.number for part in write_parts(out, manifest, encoder, source, names)] == [4]
+    assert [part.number for part in write_parts(out, manifest, encoder, images)] == [4]
     assert {path: path.stat().st_mtime_ns for path in before} == before  # what was done is not touched
     found = read_parts(out)
     sound = [number for number in range(100) if number != 33]
     assert [name.rpartition("::")[2] for name in found.names] == [f"{number:02d}" for number in sound]
-    whole = encoder.features(source.subset(torch.tensor(sound)))
+    whole = encoder.features(images.source.subset(torch.tensor(sound)))
     assert torch.allclose(found.rows, whole, rtol=0, atol=1e-6)
     assert "s-0.tar::33" in (out / "part-000001.bad_images.csv").read_text()
 
@@ -68,7 +68,7 @@ def test_shares_broken_and_resumed_give_the_rows_of_one_pass(
 def test_a_folder_of_other_images_or_another_version_is_refused(
     make_frozen: MakeFrozen, shards: str, tmp_path: Path
 ) -> None:
-    source, _, _ = find_images([shards], tmp_path)
+    source = find_images([shards], tmp_path).source
     manifest = Manifest.of(make_frozen(), source, part_images=12)
     begin(tmp_path / "f", manifest)
     kept = (tmp_path / "f" / MANIFEST).read_bytes()

@@ -112,3 +112,24 @@ def test_too_many_bytes_are_refused_and_none_at_all(tmp_path: Path, monkeypatch:
 def test_png_keeps_every_value() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (9, 5, 3), dtype=np.uint8)
     assert np.array_equal(np.asarray(decode(io.BytesIO(encode_png(Image.fromarray(noise))))), noise)
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}])
+def test_a_reduced_decoding_refuses_what_a_full_one_refuses(options: dict[str, object]) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (41, 53, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, "JPEG", **options)  # type: ignore[arg-type]
+    whole = buffer.getvalue()
+
+    def is_sound(content: bytes, divisor: int) -> bool:
+        try:
+            decode(io.BytesIO(content), lambda width, height: divisor)
+        except BadImageError:
+            return False
+        return True
+
+    judged = [(is_sound(whole[:end], 8), is_sound(whole[:end], 1)) for end in range(0, len(whole) + 1, 7)]
+    judged += [(is_sound(whole[:end], 8), is_sound(whole[:end], 1)) for end in range(len(whole) - 40, len(whole) + 1)]
+    assert all(reduced == full for reduced, full in judged)
+    assert judged[0] == (False, False)
+    assert judged[-1] == (True, True)

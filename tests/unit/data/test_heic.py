@@ -29,7 +29,6 @@ class FakeHeif(ImageFile.ImageFile):
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("CCL_CACHE", str(tmp_path / "cache"))
     decoding._can_read_heif.cache_clear()
     folder = tmp_path / "photos"
     folder.mkdir()

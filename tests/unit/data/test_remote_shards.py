@@ -11,7 +11,8 @@ from made_shards import labelled_tars, png
 from s3_server import KEYS, S3Server, serving
 
 from ccl.data import BadImageError, load_dataset, remote_files
-from ccl.data.ingest import ingest
+from ccl.data.ingest import collected
+from ccl.data.inputs import Found
 from ccl.data.shards import open_shards, shard_paths
 from ccl.errors import UserError
 
@@ -75,8 +76,8 @@ def test_a_store_that_refuses_while_images_are_read_loses_none(store: str, monke
 
     monkeypatch.setattr(type(files), "cat_file", staticmethod(refuse_one))
     with pytest.raises(UserError, match=r"\(PermissionError: The token has expired\); are the credentials set"):
-        ingest(source)
-    assert len(ingest(source).source) == 30
+        collected(Found.of(source))
+    assert len(collected(Found.of(source)).source) == 30
 
 
 def test_a_store_that_is_lost_while_a_shard_is_indexed_is_one_line(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

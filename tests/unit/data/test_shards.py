@@ -15,7 +15,7 @@ from made_shards import LONG_AGO, labelled_tars, png, write_tar
 from PIL import Image
 
 from ccl.data import BadImageError, ImageSource, gather, load_dataset
-from ccl.data.shard_index import Shard
+from ccl.data.shard_index import Shard, cache_folder
 from ccl.data.shards import open_shards, shard_paths
 from ccl.errors import UserError
 from ccl.loading import load_settings
@@ -270,3 +270,13 @@ def test_the_index_of_a_record_is_ten_bytes(tmp_path: Path) -> None:
     assert num_bytes <= 10
     many = [Shard(str(number), 0, 0) for number in range(60_000)]
     assert np.min_scalar_type(len(many)).itemsize == 2
+
+
+def test_the_place_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCL_CACHE", "/somewhere")
+    assert cache_folder() == Path("/somewhere")
+    monkeypatch.delenv("CCL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cached")
+    assert cache_folder() == Path("/cached/ccl")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path.home() / ".cache" / "ccl"
