@@ -13,7 +13,7 @@ from typing import Any
 from ccl.atomic_files import write_file
 from ccl.evaluation import AccuracyMatrix, ProbeResult
 from ccl.loading import validated
-from ccl.report.run_groups import flat
+from ccl.report.arms import flat
 from ccl.runs.run_folder import RunRecord
 from ccl.section import merged
 

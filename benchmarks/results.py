@@ -9,30 +9,33 @@ is about these alone. Or the table (adapting or drops) of the rows that an exper
 Blocks of grids that have no runs stay as they are.
 """
 
-import math
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from benchmarks import adapting, keeping_up, kept_runs
 from benchmarks.result_rows import RESULTS, parsed
 from ccl.atomic_files import write_file
-from ccl.report import drawings, measures
-from ccl.report.comparisons import Comparison, comparisons, differences
-from ccl.report.drawings import accuracy_against, forest, stream_panels, varied_number
-from ccl.report.ranking import stored
-from ccl.report.run_groups import Arm, flat, has_seeds, make_arms, of_equal_steps, records_of
-from ccl.report.summary import every_run, random_accuracy, seeds
-from ccl.report.tables import Cell, Table, interval, to_csv, to_markdown
+from ccl.report.arm_table import arm_table, differences, every_run
+from ccl.report.arms import (
+    Arm,
+    all_classes,
+    has_seeds,
+    make_arms,
+    of_equal_steps,
+    place_of,
+    random_accuracy,
+    records_of,
+)
+from ccl.report.drawings import accuracy_against, accuracy_over_stream, forest, stream_panels, varied_number
+from ccl.report.tables import Table, to_csv, to_markdown
 from ccl.run_files import find_runs
-from ccl.runs.run_folder import RunRecord, read_run
-from ccl.strategies import STRATEGIES
+from ccl.runs.run_folder import read_run
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"(<!-- results: (\S+) (\w+)(?: of (\S+))? -->\n).*?(<!-- end of results -->)", re.DOTALL)
@@ -40,59 +43,26 @@ BLOCK = re.compile(r"(<!-- results: (\S+) (\w+)(?: of (\S+))? -->\n).*?(<!-- end
 
 def brief(arms: Sequence[Arm]) -> Table:
     """One line of accuracies, for a front page."""
-    _, untrained, _ = random_accuracy(records_of(arms))
+    _, untrained = random_accuracy(records_of(arms))
     seeds = sorted({record.settings.seed for record in records_of(arms)})
-    cells = [untrained, *(arm.estimate(measures.all_classes) for arm in arms)]
+    cells = [untrained, *(arm.estimate(all_classes) for arm in arms)]
     titles = ("random weights", *(arm.name for arm in arms))
     return Table("", (f"seed {', '.join(map(str, seeds))}", *titles), (("all classes (%)", *cells),), "")
 
 
+# docs/results.md says what they are.
+_ARM_COLUMNS = (
+    *("Strategy", "Seeds", "All classes (%)", "Above Finetuning", "p", "Gap closed (%)"),
+    *("Forgetting ↓", "Forward Transfer ↑", "Plasticity (%)", "Stored (kB)"),
+)
+
+
 def arms_table(arms: Sequence[Arm]) -> Table:
-    """A row per arm, the most accurate first; docs/results.md says what the columns are."""
-    tested = {id(found.arm): found for found in comparisons(arms) if found.baseline.strategy == "finetuning"}
-    rows = [_arm_row(arm, tested.get(id(arm))) for arm in sorted(arms, key=_accuracy, reverse=True)]
-    random = ("Random initialisation", None, random_accuracy(records_of(arms))[1], *[None] * 7)
-    columns = ("Strategy", "Seeds", "All classes (%)", "Above Finetuning", "p", "Gap closed (%)")
-    return Table("", (*columns, *ALONG_THE_STREAM, "Stored (kB)"), (*rows, random), "")
-
-
-ALONG_THE_STREAM = {
-    "Forgetting ↓": measures.forgotten,
-    "Forward Transfer ↑": measures.transferred,
-    "Plasticity (%)": measures.learned,
-}
-
-
-def _accuracy(arm: Arm) -> float:
-    found = arm.estimate(measures.all_classes)
-    return -math.inf if found is None else found.mean
-
-
-def _arm_row(arm: Arm, tested: Comparison | None) -> tuple[Cell, ...]:
-    kept = [found.mean for kind in ("images", "vectors", "networks") if (found := arm.estimate(stored(kind)))]
-    return (
-        arm.name,
-        seeds(arm),
-        arm.estimate(measures.all_classes),
-        *((None, None, None) if tested is None else _above_finetuning(tested)),
-        *map(arm.estimate, ALONG_THE_STREAM.values()),
-        sum(kept) if kept else None,
-    )
-
-
-def _above_finetuning(tested: Comparison) -> tuple[str, str | None, str | None]:
-    """The difference, its p-value and the share of the gap, each with its interval where it has one."""
-    difference, p_value, share = tested.difference, tested.p_value, tested.share
-    closed = None if share is None else interval(100 * share.low, 100 * share.high, 0)
-    return (
-        _with_interval(f"{difference.mean:+z.1f}", interval(difference.low, difference.high)),
-        None if math.isnan(p_value) else "< 0.001" if p_value < 0.001 else f"{p_value:.3f}",
-        None if share is None else _with_interval(f"{100 * share.value:z.0f}", closed),
-    )
-
-
-def _with_interval(number: str, bounds: str | None) -> str:
-    return number if bounds is None else f"{number} ({bounds})"
+    """The report's table of arms, with the columns of the docs."""
+    whole = arm_table(arms)
+    places = [place for place, name in enumerate(whole.columns) if name in _ARM_COLUMNS]
+    rows = tuple(tuple(row[place] for place in places) for row in whole.rows)
+    return Table("", tuple(whole.columns[place] for place in places), rows, "", warning=whole.warning)
 
 
 TABLES: dict[str, Callable[[Sequence[Arm]], Table]] = {
@@ -143,7 +113,7 @@ def _arms(folder: Path) -> list[Arm]:
     records = kept_runs.joined(kept_runs.read(kept), complete)
     if not records:
         return []
-    records.sort(key=_place)
+    records.sort(key=place_of)
     kept.parent.mkdir(exist_ok=True)
     kept_runs.write(kept, records)
     write_file(kept.with_suffix(".csv"), to_csv(every_run(records)))
@@ -151,14 +121,6 @@ def _arms(folder: Path) -> list[Arm]:
     if has_seeds(arms) and (tested := differences(arms)).rows:
         write_file(kept.with_suffix(".differences.csv"), to_csv(tested))
     return arms
-
-
-def _place(record: RunRecord) -> tuple[Any, ...]:
-    """Where a run stands: by its objective and strategy, then by what else it is set to, numbers by their size."""
-    settings = record.settings
-    parts = re.split(r"(\d+)", repr(flat(settings)))  # words and numbers in turns
-    numbers = [int(part) if part.isdigit() else part for part in parts]
-    return settings.objective, list(STRATEGIES).index(settings.strategy), settings.seed, numbers
 
 
 def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
@@ -175,7 +137,7 @@ def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
     else:
         assert kind in ("curves", "panels"), f"{page}: there is no block {grid} {kind}"
         num_steps, group = next(iter(of_equal_steps(arms).items()))
-        draw = stream_panels if kind == "panels" else drawings.accuracy_over_stream
+        draw = stream_panels if kind == "panels" else accuracy_over_stream
         name, drawn = f"{grid}-accuracy.png", draw(group, num_steps)
         words = "Accuracy on all classes after each step, mean over seeds"
     assert drawn is not None, f"{grid}: a single seed has no interval"

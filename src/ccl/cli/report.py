@@ -13,7 +13,7 @@ def report(
 ) -> None:
     """Write tables (Markdown, CSV, LaTeX) and one self-contained page of runs, with statistics over their seeds.
 
-    Runs that differ in their seed only are averaged; the note below a table names whatever else they differ in. Runs
+    Runs that differ in their seed only are averaged; a line above the table names whatever else they differ in. Runs
     that are not complete are shown and named. The page needs no network: mail it, or put it on any server.
 
     Example: ccl report runs/table1 --name table1 --out docs
@@ -24,13 +24,12 @@ def report(
 
     from rich.console import Console
 
+    from ccl.report.arms import place_of
     from ccl.report.run_page import write_outcome
     from ccl.report.tables import print_tables
     from ccl.runs.run_folder import read_run
-    from ccl.strategies import STRATEGIES
 
     target = out or folders[0]
-    order = list(STRATEGIES)
-    records = sorted(map(read_run, found), key=lambda record: order.index(record.settings.strategy))
+    records = sorted(map(read_run, found), key=place_of)
     tables = write_outcome(records, target, title or f"{len(records)} runs", name=name)
     print_tables(tables, target / f"{name}.html", Console())

@@ -15,12 +15,19 @@ from numpy.typing import NDArray
 from ccl.catalogue import title_of
 from ccl.compatibility import matters
 from ccl.evaluation import AccuracyMatrix
-from ccl.report import measures
-from ccl.report.comparisons import comparisons, partners
+from ccl.report.arm_table import RANDOM_TITLE, comparisons
+from ccl.report.arms import (
+    Arm,
+    Measure,
+    all_classes,
+    flat,
+    partners,
+    random_accuracy,
+    records_of,
+    varied_settings,
+)
 from ccl.report.figure_style import GREY, INK, ArmStyle, arm_styles, drawing, short, strategy_styles
-from ccl.report.run_groups import Arm, Measure, flat, records_of, varied_settings
 from ccl.report.seed_statistics import Estimate, estimate
-from ccl.report.summary import RANDOM_TITLE, random_accuracy
 from ccl.report.tables import text
 from ccl.runs.run_folder import RunRecord
 from ccl.strategies import strategy_title
@@ -127,7 +134,7 @@ def stream_panels(arms: Sequence[Arm], num_steps: int) -> Figure | None:
     """
     each = {arm.name: np.array([matrix.all_class_total.tolist() for matrix in matrices_of(arm)]) for arm in arms}
     curves = {name: _mean(found) for name, found in each.items() if np.isfinite(found).any()}
-    last = {arm.name: about.mean for arm in arms if (about := arm.estimate(measures.all_classes))}
+    last = {arm.name: about.mean for arm in arms if (about := arm.estimate(all_classes))}
     looks = {arm.name: look for arm, look in zip(arms, arm_styles(arms), strict=True)}
     shown = [arm for arm in arms if arm.name in curves and not (arm.strategy == "finetuning" or arm.is_all_at_once)]
     shown.sort(key=lambda arm: -last.get(arm.name, math.nan))
@@ -298,7 +305,7 @@ def dots(arms: Sequence[Arm], measure: Measure, label: str) -> Figure | None:
 
 def forest(arms: Sequence[Arm]) -> Figure | None:
     """A row per comparison with Finetuning: difference and 95 % interval; filled where a test finds one."""
-    shown = [comparison for comparison in comparisons(arms) if comparison.baseline.strategy == "finetuning"]
+    shown = [comparison for comparison in comparisons(arms) if comparison.kind == "finetuning"]
     if not shown:
         return None
     styles = strategy_styles(arms)
@@ -359,7 +366,7 @@ def accuracy_against(arms: Sequence[Arm], name: str, size: Size = SMALL) -> Figu
     curves: dict[tuple[str, str], list[tuple[float, Estimate]]] = {}
     firsts: dict[tuple[str, str], Arm] = {}
     for arm in arms:
-        value, about = _value(arm, name), arm.estimate(measures.all_classes)
+        value, about = _value(arm, name), arm.estimate(all_classes)
         if about is not None:
             key: tuple[str, str] = (arm.strategy, arm.settings.objective)
             curves.setdefault(key, []).append((math.nan if value is None else value, about))

@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ccl.report.arms import Arm
 from ccl.report.figure_style import drawing
-from ccl.report.run_groups import Arm
 from ccl.report.seed_statistics import Estimate, estimate
 from ccl.run_files import EMBEDDINGS
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from ccl.report.run_groups import Arm
+from ccl.report.arms import Arm
 
 INK = "#010203"  # stands for the page's text colour; nothing else is drawn in it
 GREY = "#8a8a8a"

@@ -3,7 +3,7 @@
 import csv
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,27 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from ccl.atomic_files import write_file
-from ccl.report import drawings, measures
-from ccl.report.answer import answers, context
-from ccl.report.comparisons import against_finetuning
+from ccl.loading import dump_settings
+from ccl.report import drawings
+from ccl.report.arm_table import about_columns, along_the_stream, arm_table, differences, every_run, protocol_line
+from ccl.report.arms import (
+    Arm,
+    against_finetuning,
+    as_typed,
+    flat,
+    forgotten,
+    has_paper_probe,
+    has_seeds,
+    learned,
+    make_arms,
+    of_equal_steps,
+    records_of,
+    transferred,
+)
 from ccl.report.drawings import LARGE, MOST_CURVES, SMALL, Size
 from ccl.report.embedding_maps import embedding_maps
 from ccl.report.figure_style import Drawing, drawing_of
 from ccl.report.page_parts import Thumbnail, render, thumbnail
-from ccl.report.provenance import facts_by_arm, protocol_line
-from ccl.report.ranking import ranking
-from ccl.report.run_groups import Arm, as_typed, flat, has_seeds, make_arms, of_equal_steps, records_of
-from ccl.report.summary import about_summary, costs, every_run, has_paper_probe, make_tables
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
 from ccl.run_files import MEMORY
 from ccl.runs.run_folder import RunRecord
@@ -29,8 +39,7 @@ from ccl.strategies import STRATEGIES, VIEW_VARIANCE
 
 # Sections in their order, and what they are called.
 HEADINGS = {
-    "answer": "Answer",
-    "summary": "Summary",
+    "arms": "Results",
     "differences": "Differences to Finetuning",
     "forgetting": "Forgetting, plasticity and Forward Transfer",
     "accuracy": "Accuracy over the stream",
@@ -39,18 +48,16 @@ HEADINGS = {
     "losses": "Losses",
     "memory": "Images kept",
     "map": "Old and new data",
-    "costs": "Time and memory spent",
     "protocol": "Protocol and settings",
 }
 _MOST_IMAGES = 60  # of a run's memory
 _MOST_IMAGES_OF_ALL = 600  # of all memories together: a page of twenty arms stays below 5 MB
-
 KeptImage = tuple[Thumbnail, tuple[str, ...]]  # its facts: step, and cluster and variance where it has them
 
 
 @dataclass(frozen=True)
 class Hero:
-    """The answer's picture, for a wide and for a narrow screen."""
+    """The first picture, for a wide and for a narrow screen."""
 
     large: Drawing
     small: Drawing
@@ -59,18 +66,19 @@ class Hero:
 def write_outcome(
     records: Sequence[RunRecord], folder: Path, title: str, *, name: str = "report", published: Table | None = None
 ) -> list[Table]:
-    """Write name.html, name.md, name.tex, and as CSV the tables and every run with its stamp; returns the tables.
+    """Write name.html, name.md, name.tex, and as CSV the arms, every test and every run; returns the tables.
 
     `published` is what the paper itself reports, for comparison.
     """
     tables = write_page(records, folder / f"{name}.html", title, published)
-    markdown = "\n".join([f"# {title}\n", *(to_markdown(table) for table in tables)])
-    texts = {f"{name}.md": markdown, f"{name}.tex": "\n".join(map(to_latex, tables))}
-    texts[f"{name}-runs.csv"] = to_csv(every_run(records))
-    arms = make_arms(records)
-    for kind, table in make_tables(arms).items():
-        texts[f"{name}-{kind}.csv"] = to_csv(table)
-    texts[f"{name}-ranking.csv"] = to_csv(ranking(arms))
+    tested = differences(make_arms(records))
+    texts = {
+        f"{name}.md": "\n".join([f"# {title}\n", *map(to_markdown, tables)]),
+        f"{name}.tex": "\n".join(map(to_latex, tables)),
+        f"{name}-arms.csv": to_csv(tables[0]),
+        f"{name}-runs.csv": to_csv(every_run(records)),
+    }
+    texts |= {f"{name}-differences.csv": to_csv(tested)} if tested.rows else {}
     for file, content in texts.items():
         write_file(folder / file, content)
     return tables
@@ -79,33 +87,26 @@ def write_outcome(
 def write_page(records: Sequence[RunRecord], path: Path, title: str, published: Table | None = None) -> list[Table]:
     """Write the page of runs; a reader never sees half of it. Returns its tables."""
     arms = make_arms(records)
-    ranked = ranking(arms)
-    made = make_tables(arms)
-    of_stream = [made.pop("stream")] if "stream" in made else []  # of another protocol: it ends the tables
-    tables = [*made.values(), *([ranked] if len(ranked.rows) > 1 else [])]
-    tables += [] if published is None else [published]
-    tables += of_stream
-    maps, seed = _maps(arms)
-    facts, of_arms = facts_by_arm(arms)
+    tables = [arm_table(arms), *([] if published is None else [published])]
+    tables += [along_the_stream(arms)] if has_paper_probe(arms) else []
     probed = [arm for arm in arms if drawings.matrices_of(arm)]
     axis = drawings.varied_number(probed) if probed else None
+    maps, seed = _maps(arms)
     content: dict[str, Any] = {
         **dict.fromkeys(HEADINGS, ()),
-        "summary": [replace(tables[0], note=" ".join(about_summary(arms))), *tables[1:]],  # the protocol ends the page
         **(_streams(arms, probed, axis) if probed else {}),
         "losses": _drawings((_run_name(arm, arm.records[0]), drawings.losses(arm.records[0])) for arm in arms),
         "memory": _memories(arms),
         "map": maps,
-        "costs": costs(arms),
-        "protocol": of_arms,
+        "protocol": [(arm.name, dump_settings(arm.settings)) for arm in arms],
     }
     page = render(
         "ccl.report",
         "page.html.j2",
         title=title,
-        answers=answers(arms),
-        context=" ".join(context(arms)),
         headline=_headline(arms),
+        tables=tables,
+        about_arms=" ".join(about_columns(arms, tables[0].columns)),  # the protocol ends the page
         is_sweep=axis is not None,
         full_change=drawings.full_change(probed) if probed else 0,
         protocol=protocol_line(arms),
@@ -113,8 +114,7 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
         headings=HEADINGS,
         content=content,
         map_seed=seed,
-        num_unmapped=len(arms) - len(maps),
-        facts=facts,
+        runs=_runs_table(arms),
         has_seeds=has_seeds(arms),
         has_paper_probe=has_paper_probe(arms),
         has_upper_bound=any(arm.is_all_at_once for arm in arms),
@@ -124,30 +124,29 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
 
 
 def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> dict[str, Sequence[Drawing | Hero]]:
-    """What was probed, as drawings by section; the answer's is of what is varied, else of the stream."""
+    """What was probed, as drawings by section; the first is of what is varied, else of the stream."""
     groups = of_equal_steps(probed)
     names = {count: "" if len(groups) == 1 else f"T = {count}" for count in groups}
     full = drawings.full_change(probed)
-    lost = drawings.dots(probed, measures.forgotten, "Forgetting (points, lower is better)")
-    above = against_finetuning(measures.learned, arms)
-    learned = drawings.dots(probed, above, "Plasticity against Finetuning (points, higher is better)")
-    gained = drawings.dots(probed, measures.transferred, "Forward Transfer (points, higher is better)")
+    of_arms = (
+        drawings.dots(probed, forgotten, "Forgetting (points, lower is better)"),
+        drawings.dots(probed, against_finetuning(learned, arms), "Plasticity against Finetuning (points)"),
+        drawings.dots(probed, transferred, "Forward Transfer (points, higher is better)"),
+    )
     compared = drawings.forest(arms) if has_seeds(arms) else None
-
     panels = [(names[n], drawings.stream_panels(group, n)) for n, group in groups.items() if len(group) > MOST_CURVES]
-    many = [(name, figure) for name, figure in panels if figure is not None]
 
     def over_stream(size: Size) -> list[Drawing]:
         return _drawings((names[n], drawings.accuracy_over_stream(group, n, size)) for n, group in groups.items())
 
-    def answering(size: Size) -> list[Drawing]:
+    def first(size: Size) -> list[Drawing]:
         return _drawings([("", drawings.accuracy_against(probed, axis, size))]) if axis else over_stream(size)
 
     return {
-        "answer": [Hero(*pair) for pair in zip(answering(LARGE), answering(SMALL), strict=True)],
+        "arms": [Hero(*pair) for pair in zip(first(LARGE), first(SMALL), strict=True)],
         "differences": _drawings([("", compared)] if compared else []),
-        "forgetting": _drawings(("", figure) for figure in (lost, learned, gained) if figure is not None),
-        "accuracy": over_stream(SMALL) if axis else _drawings(many),
+        "forgetting": _drawings(("", figure) for figure in of_arms if figure is not None),
+        "accuracy": over_stream(SMALL) if axis else _drawings(panel for panel in panels if panel[1] is not None),
         "first-step": _drawings((names[n], drawings.first_step_over_stream(group, n)) for n, group in groups.items()),
         "matrices": _drawings((arm.name, drawings.accuracy_matrix(arm, full)) for arm in probed),
     }
@@ -156,6 +155,59 @@ def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> di
 def _drawings(figures_by_name: Iterable[tuple[str, Figure | None]]) -> list[Drawing]:
     """A section's drawings; numbered, so that equal ones of two arms get different ids."""
     return [drawing_of(name, figure, str(number)) for number, (name, figure) in enumerate(figures_by_name)]
+
+
+def _maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:
+    panels, seed = embedding_maps(arms)
+    found = []
+    for number, panel in enumerate(panels):
+        about = panel.over_seeds
+        lines = [f"mixing {panel.mixing:.2f}"]
+        lines += [f"mean of {about.num} seeds {about.mean:.2f} ± {about.std:.2f}"] if about.num > 1 else []
+        lines.append(f"the plane holds {100 * panel.share:.0f} % of the variance")
+        found.append(drawing_of(panel.name, panel.figure, str(number), tuple(lines)))
+    return found, seed
+
+
+def _run_name(arm: Arm, record: RunRecord) -> str:
+    """What a single run is called: its arm, and its seed where the arm has several."""
+    return f"{arm.name}, seed {record.settings.seed}" if len(arm.records) > 1 else arm.name
+
+
+def _runs_table(arms: Sequence[Arm]) -> Table:
+    """Every run with its folder and what its status says."""
+    runs = [(_run_name(arm, record), record) for arm in arms for record in arm.records]
+    keys = dict.fromkeys(key for _, record in runs for key in record.status if key in ("state", "reason"))
+    rows = [(name, str(run.folder), *(str(run.status.get(key, "")) for key in keys)) for name, run in runs]
+    return Table("Every run", ("Run", "folder", *keys), tuple(rows), "")
+
+
+def _headline(arms: Sequence[Arm]) -> str:
+    """What was run, in a sentence."""
+    records = records_of(arms)
+    streams = list(dict.fromkeys(tuple(record.step_names) for record in records))
+    names = streams[0]
+    stream = " → ".join(names) if len(names) <= 12 else f"{names[0]} → … → {names[-1]}"
+    counts = sorted({len(names) for names in streams})
+    steps = "one step" if counts == [1] else f"{' or '.join(map(str, counts))} steps"
+    num_images = sum(int(step.get("num_images", 0)) for step in records[0].protocol["steps"])
+    done = sum(record.status.get("state") == "complete" for record in records)
+    state = "" if done == len(records) else f" {done} of {len(records)} complete."
+    num = "One run" if len(records) == 1 else f"{len(records)} runs"
+    num += f" of {len(arms)} arms" if 1 < len(arms) < len(records) else ""
+    about = f"{num} over a stream of {num_images:,} unlabelled images in {steps}"
+    return f"{about}: {stream}.{state}" if len(streams) == 1 else f"{about}.{state}"
+
+
+def _settings_line(records: Sequence[RunRecord]) -> str:
+    """The settings that everyone types, as one types them; several values where the runs differ."""
+    stream = ("data.stream", "data.mixing", "data.chunk")
+    parts = []
+    for key in ("dataset", *stream, "strategy", "objective", "steps", "epochs", "batch_size", "seed"):
+        values = [value for record in records if (value := flat(record.settings)[key]) is not None]
+        if shown := dict.fromkeys(map(as_typed, values)):
+            parts.append(f"{key}={' | '.join(shown)}")
+    return "  ".join(parts)
 
 
 def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
@@ -168,6 +220,12 @@ def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
         )
         found += islice((memory for memory in every if memory["groups"]), 1)
     return found
+
+
+def _is_variance(record: RunRecord) -> bool:
+    """Whether its kept images have the variance over views as their score."""
+    own = STRATEGIES.get(record.settings.strategy)
+    return (record.settings.memory.selection or (own and own.selection) or VIEW_VARIANCE) == VIEW_VARIANCE
 
 
 def gallery(folder: Path, most: int = _MOST_IMAGES, is_variance: bool = True) -> list[tuple[str, list[KeptImage]]]:
@@ -220,64 +278,3 @@ def _embedded(memory: Path, what: str, name: str, step: str, cluster: str, score
     facts += [] if cluster == "-1" else [f"cluster {cluster}"]  # a random draw has no clusters
     facts += [] if math.isnan(score) else [f"{what} {score:.2g}"]
     return shown, tuple(facts)
-
-
-def _is_variance(record: RunRecord) -> bool:
-    """Whether its kept images have the variance over views as their score."""
-    own = STRATEGIES.get(record.settings.strategy)
-    return (record.settings.memory.selection or (own and own.selection) or VIEW_VARIANCE) == VIEW_VARIANCE
-
-
-def _maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:
-    panels, seed = embedding_maps(arms)
-    drawings = []
-    for number, panel in enumerate(panels):
-        about = panel.over_seeds
-        lines = [f"mixing {panel.mixing:.2f}"]
-        lines += [f"mean of {about.num} seeds {about.mean:.2f} ± {about.std:.2f}"] if about.num > 1 else []
-        lines.append(f"the plane holds {100 * panel.share:.0f} % of the variance")
-        drawings.append(drawing_of(panel.name, panel.figure, str(number), tuple(lines)))
-    return drawings, seed
-
-
-def _run_name(arm: Arm, record: RunRecord) -> str:
-    """What a single run is called: its arm, and its seed where the arm has several."""
-    return f"{arm.name}, seed {record.settings.seed}" if len(arm.records) > 1 else arm.name
-
-
-def _headline(arms: Sequence[Arm]) -> str:
-    """What was run, in a sentence."""
-    records = records_of(arms)
-    streams = list(dict.fromkeys(tuple(record.step_names) for record in records))
-    names = streams[0]
-    stream = " → ".join(names) if len(names) <= 12 else f"{names[0]} → … → {names[-1]}"
-    counts = sorted({len(names) for names in streams})
-    steps = "one step" if counts == [1] else f"{' or '.join(map(str, counts))} steps"
-    num_images = sum(int(step.get("num_images", 0)) for step in records[0].protocol["steps"])
-    done = sum(record.status.get("state") == "complete" for record in records)
-    state = "" if done == len(records) else f" {done} of {len(records)} complete."
-    about = f"{_runs(arms)} over a stream of {num_images:,} unlabelled images in {steps}"
-    return f"{about}: {stream}.{state}" if len(streams) == 1 else f"{about}.{state}"
-
-
-def _runs(arms: Sequence[Arm]) -> str:
-    seeds = sorted(len(arm.records) for arm in arms)
-    num = sum(seeds)
-    if num == len(arms):
-        return "One run" if num == 1 else f"{num} runs"
-    what = "strategies" if len({arm.strategy for arm in arms}) == len(arms) else "variants"
-    of_what = f"{len(arms)} {what}" if len(arms) > 1 else "one strategy"
-    if seeds[0] == seeds[-1]:
-        return f"{num} runs: {of_what} × {seeds[0]} seeds"
-    return f"{num} runs: {of_what}, {seeds[0]} to {seeds[-1]} seeds each,"
-
-
-def _settings_line(records: Sequence[RunRecord]) -> str:
-    """The settings that everyone types, as one types them; several values where the runs differ."""
-    stream = ("data.stream", "data.mixing", "data.chunk")
-    parts = []
-    for key in ("dataset", *stream, "strategy", "objective", "steps", "epochs", "batch_size", "seed"):
-        values = [value for record in records if (value := flat(record.settings)[key]) is not None]
-        if shown := dict.fromkeys(map(as_typed, values)):
-            parts.append(f"{key}={' | '.join(shown)}")
-    return "  ".join(parts)

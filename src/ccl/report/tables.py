@@ -28,6 +28,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     note: str
     spare: tuple[str, ...] = ()  # columns that a narrow terminal may do without, in this order
+    warning: str = ""  # above the rows: what is to be known before them
 
 
 def text(cell: Cell) -> str:
@@ -53,7 +54,8 @@ def to_markdown(table: Table) -> str:
     lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)]]
     lines += [[text(cell) for cell in row] for row in table.rows]
     body = "\n".join(f"| {' | '.join(map(markdown, line))} |" for line in lines)
-    return f"{markdown(table.title)}\n\n{body}\n\n{markdown(table.note)}\n"
+    parts = (markdown(table.title), f"**{markdown(table.warning)}**" if table.warning else "", body)
+    return "\n\n".join([*filter(None, parts), f"{markdown(table.note)}\n"])
 
 
 def to_csv(table: Table) -> str:
@@ -86,7 +88,7 @@ def to_latex(table: Table) -> str:
     lines += [[_latex(text(cell)) for cell in row] for row in table.rows]
     head, *body = [" & ".join(line) + r" \\" for line in lines]
     top = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}", r"\toprule"]
-    caption = rf"\caption{{{_latex(table.title)}. {_latex(table.note)}}}"
+    caption = rf"\caption{{{_latex(f'{table.title}. {table.warning}')} {_latex(table.note)}}}"
     return "\n".join([*top, head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", caption, r"\end{table}", ""])
 
 
@@ -111,7 +113,8 @@ def to_rich(table: Table, width: int = 80) -> "RichTable":
     shown = _fitting(table, width)
     left_out = [column for place, column in enumerate(table.columns) if place not in shown]
     note = f"Not shown for want of room: {', '.join(left_out)}. {table.note}" if left_out else table.note
-    made = RichTable(title=Text(table.title), caption=Text(note), caption_justify="left", header_style="")
+    title = f"{table.title}\n{table.warning}" if table.warning else table.title
+    made = RichTable(title=Text(title), caption=Text(note), caption_justify="left", header_style="")
     made.box, made.padding = box.SIMPLE_HEAD, (0, 1, 0, 0)
     for place in shown:
         made.add_column(Text(table.columns[place]), justify="right", width=_width(table, place))

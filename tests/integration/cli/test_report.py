@@ -39,9 +39,8 @@ def test_a_report_of_a_folder_of_runs(grid: Path, tmp_path: Path) -> None:
         "mine.md",
         "mine.tex",
         "mine-runs.csv",
-        "mine-summary.csv",
+        "mine-arms.csv",
         "mine-differences.csv",
-        "mine-ranking.csv",
     }
     with (tmp_path / "mine-runs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

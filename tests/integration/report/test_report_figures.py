@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
+from ccl.report.arms import Arm, make_arms, of_equal_steps
 from ccl.report.drawings import (
     accuracy_matrix,
     accuracy_over_stream,
@@ -20,7 +21,6 @@ from ccl.report.drawings import (
     losses,
 )
 from ccl.report.figure_style import STYLES, arm_styles, to_svg
-from ccl.report.run_groups import Arm, make_arms, of_equal_steps
 from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]

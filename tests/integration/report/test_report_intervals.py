@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from ccl.report import measures
-from ccl.report.comparisons import comparisons, differences
+from ccl.report.arm_table import comparisons, differences
+from ccl.report.arms import forgotten, make_arms
 from ccl.report.drawings import dots, forest
-from ccl.report.run_groups import make_arms
 from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]
@@ -35,7 +34,7 @@ def bars(axes: Axes) -> list[list[list[float]]]:
 def test_dots_show_mean_interval_and_seeds(record_of: Make) -> None:
     runs = [record_of("ccl", FORGETS), record_of("ccl", LESS, "seed=1"), record_of("finetuning", LESS)]
     at_once = record_of("upper_bound", [FORGETS[0], None, None, FORGETS[3]])
-    figure = dots(make_arms([*runs, at_once]), measures.forgotten, "Forgetting")
+    figure = dots(make_arms([*runs, at_once]), forgotten, "Forgetting")
     assert figure is not None
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["CCL", "Finetuning"]  # Upper Bound has none
@@ -48,7 +47,7 @@ def test_dots_show_mean_interval_and_seeds(record_of: Make) -> None:
 
 
 def test_without_the_number_there_are_no_dots(record_of: Make) -> None:
-    assert dots(make_arms([record_of("ccl", [[30], [80]], names=["a"])]), measures.forgotten, "") is None
+    assert dots(make_arms([record_of("ccl", [[30], [80]], names=["a"])]), forgotten, "") is None
 
 
 def compared(record_of: Make) -> list[RunRecord]:
@@ -119,7 +118,7 @@ def test_only_equal_seeds_are_compared(record_of: Make) -> None:
 
 def test_a_hundredth_of_a_point_does_not_look_large(record_of: Make) -> None:
     rows = [[30, 32], [80.02, 40], [80, 84]]  # forgets 0.02
-    figure = dots(make_arms([record_of("ccl", rows, names=("a", "b"))]), measures.forgotten, "Forgetting")
+    figure = dots(make_arms([record_of("ccl", rows, names=("a", "b"))]), forgotten, "Forgetting")
     assert figure is not None
     low, high = figure.axes[0].get_xlim()
     assert low <= -1

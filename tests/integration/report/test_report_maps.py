@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ccl.report.arms import make_arms
 from ccl.report.embedding_maps import NEW_COLOUR, OLD_COLOUR, Cloud, draw, embedding_maps, mixing, plane, read_cloud
-from ccl.report.run_groups import make_arms
 from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]

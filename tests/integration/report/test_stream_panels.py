@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ccl.report.arms import make_arms
 from ccl.report.drawings import MOST_CURVES, stream_panels
-from ccl.report.run_groups import make_arms
 from ccl.report.run_page import write_page
 from ccl.runs.run_folder import RunRecord
 from ccl.strategies import STRATEGIES, strategy_title

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ccl.report.arms import make_arms
 from ccl.report.drawings import accuracy_against, varied_number
 from ccl.report.figure_style import to_svg
-from ccl.report.run_groups import make_arms
 from ccl.report.run_page import write_page
 from ccl.runs.run_folder import RunRecord
 
@@ -72,8 +72,8 @@ def test_points_are_the_means_with_their_intervals(sweep: list[RunRecord]) -> No
 def test_the_page_shows_the_axis_where_there_is_one(sweep: list[RunRecord], tmp_path: Path) -> None:
     write_page(sweep, tmp_path / "sweep.html", "queue sizes")
     page = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-    answer = page[page.index('<section id="answer">') : page.index('<section id="summary">')]
-    assert ">extra_sample_queue.size</text>" in answer  # it is the answer's picture, and the stream has a section
+    first = page[page.index('<section id="arms">') : page.index('<section id="differences">')]
+    assert ">extra_sample_queue.size</text>" in first  # it is the first picture, and the stream has a section
     assert '<section id="accuracy">' in page
     write_page(sweep[:4], tmp_path / "two.html", "one size")
     assert '<section id="accuracy">' not in (tmp_path / "two.html").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ccl.catalogue import title_of
+from ccl.report.arms import make_arms
 from ccl.report.figure_style import _SPARE_COLOURS, GREY, STYLES, arm_styles, strategy_styles
-from ccl.report.run_groups import make_arms
 from ccl.report.run_page import HEADINGS, write_outcome
 from ccl.report.tables import text
 from ccl.runs.run_folder import RunRecord
@@ -90,12 +90,8 @@ def test_a_report_of_unknown_names_has_every_table_and_figure(
     records.append(record_of("zz_new", ROWS, "extra_sample_queue.size=64"))
     tables = write_outcome(records, tmp_path / "out", "New", name="new")
     names = [text(row[0]) for row in tables[0].rows]
-    assert names[1:3] == [
-        "Zz New, Zz Objective, extra_sample_queue.size=8",
-        "Zz New, Zz Objective, extra_sample_queue.size=64",
-    ]
-    assert names[-1] == "Zz New, MoCoV2, extra_sample_queue.size=64"
-    assert {text(row[1]) for row in tables[1].rows} == {"Finetuning, Zz Objective"}
+    own = [f"Zz New, Zz Objective, extra_sample_queue.size={size}" for size in (8, 64, 256)]
+    assert {*own, "Zz New, MoCoV2, extra_sample_queue.size=64", "Finetuning, Zz Objective"} < set(names)
     page = (tmp_path / "out/new.html").read_text(encoding="utf-8")
     for section in HEADINGS:
         assert f'<section id="{section}">' in page

@@ -8,10 +8,8 @@ import pytest
 from benchmarks import kept_runs
 
 from ccl.loading import load_settings
-from ccl.report.comparisons import differences
-from ccl.report.ranking import ranking
-from ccl.report.run_groups import make_arms
-from ccl.report.summary import summary
+from ccl.report.arm_table import arm_table, differences
+from ccl.report.arms import make_arms
 from ccl.report.tables import to_markdown
 from ccl.runs import run
 from ccl.runs.run_folder import RunRecord, read_run
@@ -33,7 +31,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[RunRecord]:
 
 def tables(records: list[RunRecord]) -> list[str]:
     arms = make_arms(records)
-    return [to_markdown(table(arms)) for table in (summary, differences, ranking)]
+    return [to_markdown(table(arms)) for table in (arm_table, differences)]
 
 
 def test_tables_of_kept_runs_are_those_of_their_folders(records: list[RunRecord], tmp_path: Path) -> None:

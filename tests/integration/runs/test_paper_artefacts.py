@@ -119,15 +119,14 @@ def test_tables_at_the_paper_s_scale_show_the_paper_s_probe(tmp_path: Path, monk
     headlines = [row["accuracy"] for record in records for row in record.rows if row["kind"] == "paper_probe"]
     assert len(headlines) == 2
     assert tables[0].title == "Accuracy of the paper's linear probe after the last step"
-    assert [(row[0], text(row[1])) for row in tables[0].rows] == [
-        ("Finetuning", f"{headlines[0]:.1f}"),
-        ("Upper Bound", f"{headlines[1]:.1f}"),
-    ]
+    found = {row[0]: text(row[1]) for row in tables[0].rows}  # and none of another protocol
+    assert found == {"Finetuning": f"{headlines[0]:.1f}", "Upper Bound": f"{headlines[1]:.1f}"}
+    assert not {"Forgetting ↓", "Plasticity (%)"} & set(tables[0].columns)
     assert "SGD with learning rate 30 over 100 epochs" in tables[0].note
     assert tables[-2] == about.published
     assert tables[-1].title == "Along the stream: accuracy of the cached probe"
     cached = [float(record.accuracy.all_class_total[-1]) for record in records if record.accuracy]
-    assert [text(row[1]) for row in tables[-1].rows[1:]] == [f"{value:.1f}" for value in cached]
+    assert [text(row[1]) for row in tables[-1].rows[:2]] == [f"{value:.1f}" for value in cached]
     with (tmp_path / "table1-runs.csv").open(newline="") as file:
         assert [float(row["All classes (%)"]) for row in csv.DictReader(file)] == pytest.approx(headlines, abs=5e-4)
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from ccl.data import class_incremental
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.report.provenance import stamp
+from ccl.report.arm_table import stamp
 from ccl.report.run_page import write_page
 from ccl.runs import run
 from ccl.runs.build import Stream, build_stream

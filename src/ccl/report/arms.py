@@ -1,0 +1,342 @@
+"""Runs grouped into arms, everything equal but the seed, so that their numbers may be averaged; and these numbers."""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from torch import Tensor
+
+from ccl.catalogue import title_of
+from ccl.compatibility import matters
+from ccl.errors import UserError
+from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer, plasticity, standard_error
+from ccl.report.seed_statistics import Estimate, estimate
+from ccl.runs.run_folder import RunRecord
+from ccl.settings import Settings, own_defaults
+from ccl.strategies import STRATEGIES, strategy_title
+
+Measure = Callable[[RunRecord], float]  # nan where it doesn't exist
+
+# Where things lie and how they are saved, watched and spread over cores: not part of what was measured.
+# Threads change bits, not the experiment.
+_ASIDE = frozenset({"data.root", "data.download", "data.workers", "threads", "device", "trackers"})
+_SEEDS = frozenset({"seed", "data.seed"})
+AXES = frozenset({"strategy", "objective", "steps"}) | _SEEDS
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of a comparison: a strategy with all its settings, over one or several seeds."""
+
+    name: str
+    records: tuple[RunRecord, ...]  # ascending, different seeds of the run or of its order
+    # Its values of the settings that are crossed, which have several values within one strategy, objective and number
+    # of steps; without those that it does not look at.
+    crossed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def strategy(self) -> str:
+        return self.records[0].settings.strategy
+
+    @property
+    def settings(self) -> Settings:
+        """Of its first seed."""
+        return self.records[0].settings
+
+    @property
+    def is_all_at_once(self) -> bool:
+        return bool(self.records[0].protocol.get("all_at_once"))
+
+    @property
+    def step_names(self) -> list[str]:
+        return self.records[0].step_names
+
+    def values(self, measure: Measure) -> dict[tuple[int, int], float]:
+        """What was measured, by seeds; runs without a number are left out."""
+        found = {seeds_of(record): measure(record) for record in self.records}
+        return {seeds: value for seeds, value in found.items() if not math.isnan(value)}
+
+    def estimate(self, measure: Measure) -> Estimate | None:
+        """The mean over seeds; None where no seed has the number."""
+        found = list(self.values(measure).values())
+        return estimate(found) if found else None
+
+    def mean(self, measure: Measure) -> float:
+        """The mean over seeds; nan where no seed has the number."""
+        return estimate(list(self.values(measure).values())).mean
+
+
+def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
+    """Arms in the order of their first run, each named by what sets it apart from the others."""
+    if not records:
+        raise UserError("no runs to report on")
+    varied = varied_settings(records)
+    groups: dict[tuple[str, int], list[RunRecord]] = {}
+    for record in records:
+        key = repr({name: value for name, value in flat(record.settings).items() if name not in _SEEDS})
+        repeat = 0  # a second run of the same seed is not a second seed
+        while any(seeds_of(known) == seeds_of(record) for known in groups.get((key, repeat), [])):
+            repeat += 1
+        groups.setdefault((key, repeat), []).append(record)
+    firsts = [members[0] for members in groups.values()]
+    of_firsts = [_looked_at(record, [name for name in varied if name not in AXES]) for record in firsts]
+    names = [_name(record, varied, others) for record, others in zip(firsts, of_firsts, strict=True)]
+    crossed = _crossed(firsts, of_firsts)
+    arms = []
+    for name, others, members in zip(names, of_firsts, groups.values(), strict=True):
+        own = f"{name} ({members[0].folder})" if names.count(name) > 1 else name
+        values = {setting: value for setting, value in others.items() if setting in crossed}
+        arms.append(Arm(own, tuple(sorted(members, key=seeds_of)), values))
+    return arms
+
+
+def _looked_at(record: RunRecord, names: Sequence[str]) -> dict[str, Any]:
+    """The values of the settings that a run's strategy and objective look at."""
+    settings, values = record.settings, flat(record.settings)
+    return {name: values[name] for name in names if matters(name, settings.strategy, settings.objective)}
+
+
+def _crossed(firsts: Sequence[RunRecord], of_firsts: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The settings with several values within a strategy, objective and number of steps."""
+    values = defaultdict(set)
+    for record, others in zip(firsts, of_firsts, strict=True):
+        for name, value in others.items():
+            kind = (record.settings.strategy, record.settings.objective, len(record.step_names))
+            values[name, kind].add(repr(value))
+    return {name for (name, _), found in values.items() if len(found) > 1}
+
+
+def _name(record: RunRecord, varied: Sequence[str], others: Mapping[str, Any]) -> str:
+    """The strategy's title and what is varied: its objective, number of steps and other settings."""
+    parts = [strategy_title(record.settings.strategy)]
+    if "objective" in varied:
+        parts.append(title_of(record.settings.objective))
+    if "steps" in varied and not record.protocol.get("all_at_once"):
+        parts.append(f"T = {len(record.step_names)}")
+    return ", ".join([*parts, *(f"{name}={as_typed(value)}" for name, value in others.items())])
+
+
+def varied_settings(records: Sequence[RunRecord]) -> list[str]:
+    """The settings, as `a.b`, that are not the same in all runs, of those that may change a number.
+
+    What a strategy or an objective brings along as its own default belongs to its name, and was not varied.
+    """
+    every = [flat(record.settings) for record in records]
+    return [
+        name
+        for name in every[0]
+        if len({repr(values[name]) for values in every}) > 1 and not _comes_with_rows(name, records)
+    ]
+
+
+def _comes_with_rows(name: str, records: Sequence[RunRecord]) -> bool:
+    """Whether runs differ in a setting only where one has its strategy's or its objective's own default."""
+    by_row: dict[tuple[str, str], set[str]] = {}
+    others: set[str] = set()
+    for record in records:
+        settings = record.settings
+        value = repr(flat(settings)[name])
+        by_row.setdefault((settings.objective, settings.strategy), set()).add(value)
+        wanted = _flattened(own_defaults(settings.objective, settings.strategy))
+        if name not in wanted or repr(wanted[name]) != value:
+            others.add(value)
+    return len(others) <= 1 and all(len(values) == 1 for values in by_row.values())
+
+
+def flat(settings: Settings) -> dict[str, Any]:
+    """Every setting that may change a number, as `a.b`."""
+    found = _flattened(settings.model_dump())
+    return {key: part for key, part in found.items() if key not in _ASIDE and not key.startswith("checkpoint.")}
+
+
+def _flattened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of sections as `a.b`, beside those without a section."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+    return found
+
+
+def as_typed(value: Any) -> str:
+    """A setting's value as one types it."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def place_of(record: RunRecord) -> tuple[Any, ...]:
+    """Where a run stands among others: by objective and strategy, then by what else it is set to, numbers by size."""
+    settings = record.settings
+    parts = re.split(r"(\d+)", repr(flat(settings)))  # words and numbers in turns
+    numbers = [int(part) if part.isdigit() else part for part in parts]
+    return settings.objective, list(STRATEGIES).index(settings.strategy), settings.seed, numbers
+
+
+def seeds_of(record: RunRecord) -> tuple[int, int]:
+    """What two runs of an arm differ in: the run's seed, and that of the stream's order."""
+    return record.settings.seed, record.settings.stream_seed
+
+
+def records_of(arms: Sequence[Arm]) -> list[RunRecord]:
+    """All runs, arm by arm."""
+    return [record for arm in arms for record in arm.records]
+
+
+def has_seeds(arms: Sequence[Arm]) -> bool:
+    """Whether any arm has more than one."""
+    return any(len(arm.records) > 1 for arm in arms)
+
+
+def has_paper_probe(arms: Sequence[Arm]) -> bool:
+    """Whether the headline of some run is by the paper's protocol, and all its other accuracies are not."""
+    return any(record.has_paper_probe for record in records_of(arms))
+
+
+def of_equal_steps(arms: Sequence[Arm]) -> dict[int, list[Arm]]:
+    """Arms by their number of steps T; an Upper Bound also stands where its objective has none of that T."""
+    counts = {len(arm.step_names) for arm in arms if not arm.is_all_at_once} or {len(arms[0].step_names)}
+    at_once = {(arm.settings.objective, len(arm.step_names)) for arm in arms if arm.is_all_at_once}
+
+    def belongs(arm: Arm, num_steps: int) -> bool:
+        is_lent = arm.is_all_at_once and (arm.settings.objective, num_steps) not in at_once
+        return len(arm.step_names) == num_steps or is_lent
+
+    return {count: [arm for arm in arms if belongs(arm, count)] for count in sorted(counts)}
+
+
+def partners(arm: Arm, arms: Sequence[Arm], strategy: str) -> list[Arm]:
+    """The arms of another strategy that this one is measured against: same objective, crossed settings, and steps.
+
+    What is learned all at once has no steps, so it has a partner for each number of them; other arms have one.
+    """
+
+    def fits(other: Arm) -> bool:
+        one_step = arm.is_all_at_once or other.is_all_at_once
+        same_steps = one_step or len(other.step_names) == len(arm.step_names)
+        same_values = all(other.crossed.get(name, value) == value for name, value in arm.crossed.items())
+        same_objective = other.settings.objective == arm.settings.objective
+        return other is not arm and other.strategy == strategy and same_objective and same_steps and same_values
+
+    found = [other for other in arms if fits(other)]
+    return found if arm.is_all_at_once else found[:1]
+
+
+def of_first_value(arm: Arm, arms: Sequence[Arm]) -> Arm | None:
+    """The first arm that differs in crossed settings only; None for that arm itself."""
+    kind = (arm.strategy, arm.settings.objective, len(arm.step_names))
+    alike = [one for one in arms if (one.strategy, one.settings.objective, len(one.step_names)) == kind]
+    return alike[0] if arm.crossed and alike[0] is not arm and alike[0].crossed != arm.crossed else None
+
+
+def _of_matrix(read: Callable[[AccuracyMatrix], Tensor | float]) -> Measure:
+    return lambda record: math.nan if record.accuracy is None else float(read(record.accuracy))
+
+
+# In percent: one probe over all classes of the stream, and each step's own probe, after the last step or its first.
+all_classes_of_matrix = _of_matrix(lambda matrix: matrix.all_class_total[-1])
+mean_of_steps = _of_matrix(lambda matrix: matrix.per_step[-1].mean())
+first_step_after_it = _of_matrix(lambda matrix: matrix.per_step[0, 0])
+first_step_at_the_end = _of_matrix(lambda matrix: matrix.per_step[-1, 0])
+
+
+def all_classes(record: RunRecord) -> float:
+    """The headline: one probe over all classes after the last step, by the paper's protocol where a run has it."""
+    return record.all_classes
+
+
+def above_random(record: RunRecord) -> float:
+    """The headline above the accuracy before training; nan where these are of different probes."""
+    if record.accuracy is None or record.has_paper_probe:
+        return math.nan
+    return record.all_classes - float(record.accuracy.random_total)
+
+
+@_of_matrix
+def forgotten(matrix: AccuracyMatrix) -> float:
+    """Forgetting in percentage points; needs every row of the matrix, else the last would be taken for the best."""
+    return math.nan if matrix.per_step.isnan().any() else forgetting(matrix.per_step)
+
+
+@_of_matrix
+def learned(matrix: AccuracyMatrix) -> float:
+    """Plasticity in percent; needs a probe after every step."""
+    return math.nan if matrix.per_step.diagonal().isnan().any() else plasticity(matrix.per_step)
+
+
+@_of_matrix
+def transferred(matrix: AccuracyMatrix) -> float:
+    """Forward Transfer over the random initialisation in percentage points."""
+    if matrix.per_step.isnan().any() or matrix.random_per_step.isnan().any():
+        return math.nan
+    return forward_transfer(matrix.per_step, matrix.random_per_step)
+
+
+def against_finetuning(measure: Measure, arms: Sequence[Arm]) -> Measure:
+    """What a run has above the run of the same seeds of the Finetuning that its arm is measured against."""
+    found: dict[int, float] = {}
+    for arm in arms:
+        for baseline in partners(arm, arms, "finetuning")[:1]:
+            values = baseline.values(measure)
+            found |= {id(record): values.get(seeds_of(record), math.nan) for record in arm.records}
+    return lambda record: measure(record) - found.get(id(record), math.nan)
+
+
+def error_by_test_set(record: RunRecord) -> float:
+    """Standard error of the accuracy on all classes in points: what another draw of as many test images would change.
+
+    Seeds share their test images, so it does not shrink with the number of seeds.
+    """
+    accuracy, sizes = all_classes(record), record.num_test_images
+    return math.nan if sizes is None or math.isnan(accuracy) else standard_error(accuracy, sum(sizes))
+
+
+def training_seconds(record: RunRecord) -> float:
+    """Time spent in training epochs."""
+    return _seconds(record, "epoch", "seconds")
+
+
+def training_effort(record: RunRecord) -> float:
+    """CPU time of training epochs, which other work on the machine changes less; on a GPU the time they took."""
+    is_on_cpu = str(record.protocol.get("device", "")).startswith("cpu")
+    return _seconds(record, "epoch", "cpu_seconds" if is_on_cpu else "seconds")
+
+
+def probe_seconds(record: RunRecord) -> float:
+    """Time spent in probes."""
+    return _seconds(record, "probe", "seconds")
+
+
+def _seconds(record: RunRecord, kind: str, clock: str) -> float:
+    rows = [row for row in record.rows if row["kind"] == kind]
+    return sum(float(row.get(clock, row.get("seconds", 0.0))) for row in rows) or math.nan
+
+
+def peak_megabytes(record: RunRecord) -> float:
+    """The most memory the process held, with Python and torch, in units of 10^6 bytes."""
+    return float(record.status.get("peak_memory_bytes", math.nan)) / 1e6
+
+
+def stored(what: str) -> Measure:
+    """Kilobytes of a kind (images, vectors or networks) that a run's learner held when its stream had ended."""
+    return lambda record: float(record.status.get("stored_bytes", {}).get(what, math.nan)) / 1e3
+
+
+def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float]:
+    """Of the random initialisation: accuracy on each of T steps, and on all classes; runs that began alike count once.
+
+    nan where no run of the first's number of steps was probed before training.
+    """
+    num_steps = len(records[0].step_names)
+    measured = {
+        (*record.accuracy.random_per_step.tolist(), float(record.accuracy.random_total))
+        for record in records
+        if record.accuracy is not None
+        and record.accuracy.num_steps == num_steps
+        and not record.accuracy.random_per_step.isnan().any()
+    }
+    if not measured:
+        return [math.nan] * num_steps, math.nan
+    *per_step, total = map(fmean, zip(*sorted(measured), strict=True))
+    return per_step, total
