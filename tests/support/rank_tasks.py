@@ -61,7 +61,7 @@ def gradient(count: int, is_uneven: bool) -> tuple[float, Tensor]:
     loss = (found @ found.T).exp().mean()
     loss.backward()
     assert weights.grad is not None
-    ranks.average([weights.grad])
+    ranks.begin_average([weights.grad])()
     return float(loss.detach()), weights.grad
 
 
@@ -72,7 +72,7 @@ def normalised(rows: Tensor, owners: Tensor, weight: Tensor, bias: Tensor) -> di
     found, mean, variance = normalised_over_ranks(own, scale, shift, 1e-5)
     (found.sin().sum() * (1 + ranks.rank())).backward()  # ranks have losses of their own
     gradients = [parameter.grad for parameter in (scale, shift) if parameter.grad is not None]
-    ranks.average(gradients)
+    ranks.begin_average(gradients)()
     assert own.grad is not None
     about = {"rows": found.detach(), "mean": mean, "variance": variance, "input": own.grad}
     return about | dict(zip(("weight", "bias"), gradients, strict=True))
@@ -91,14 +91,11 @@ def synchronised(rows: Sequence[Tensor], combinations: Sequence[tuple[str, ...]]
 def agreements() -> dict[str, Any]:
     number = ranks.rank()
     several = [torch.full((2, 2), float(number)), torch.tensor(10.0 * number)]
-    ranks.average(several)
+    ranks.begin_average(several)()
     return {
         "rank": number,
         "size": ranks.size(),
         "average": several,
-        "nobody": ranks.any_of(False),
-        "last only": ranks.any_of(number == ranks.size() - 1),
-        "everyone": ranks.any_of(True),
         "largest": ranks.largest(number, -number, 7),
         "from first": ranks.from_first(lambda: {"rank": ranks.rank(), "rows": torch.arange(3)}),
         "refusal": _refusal(),
@@ -150,16 +147,34 @@ def _doubled(function: Callable[..., Any]) -> Callable[..., Any]:
     return inner
 
 
+# How many bytes a rank receives from others in a message, by its function and arguments; of a sum: what a ring brings.
+RECEIVED: dict[str, Callable[..., float]] = {
+    "all_reduce": lambda message, *_: 2 * (ranks.size() - 1) / ranks.size() * message.nbytes,
+    "all_gather": lambda parts, message: (ranks.size() - 1) * message.nbytes,
+    "all_to_all_single": lambda rows, _, counts, __: (len(rows) - counts[ranks.rank()]) * rows[:1].nbytes,
+    "broadcast_object_list": lambda *_: 0,
+}
+
+
 @contextmanager
-def counting_updates() -> Iterator[list[ranks.Traffic]]:
-    """Inside, the traffic of every update is written down."""
-    found, update = [], loop.update
+def counting_updates() -> Iterator[list[list[float]]]:
+    """Inside, the bytes received in each message of every update are written down."""
+    found: list[list[float]] = []
+    update = loop.update
 
     def counted(*arguments: Any, **options: Any) -> dict[str, float]:
-        with ranks.counted() as traffic:
-            values = update(*arguments, **options)
-        found.append(traffic)
-        return values
+        found.append([])
+        with pytest.MonkeyPatch.context() as patch:
+            for name, size in RECEIVED.items():
+                patch.setattr(torch.distributed, name, noting(getattr(torch.distributed, name), size))
+            return update(*arguments, **options)
+
+    def noting(send: Callable[..., Any], size: Callable[..., float]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            found[-1].append(size(*arguments))
+            return send(*arguments, **options)
+
+        return call
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "update", counted)

@@ -5,11 +5,7 @@ each are one process with W groups. Without `torchrun` there is one rank, and ev
 """
 
 from ccl.ranks.messages import (
-    Traffic,
-    any_of,
-    average,
     begin_average,
-    counted,
     exchange,
     from_first,
     gather,
@@ -22,11 +18,7 @@ from ccl.ranks.messages import (
 from ccl.ranks.process_group import is_first, is_launched, local_rank, rank, size, start, stop
 
 __all__ = [
-    "Traffic",
-    "any_of",
-    "average",
     "begin_average",
-    "counted",
     "exchange",
     "from_first",
     "gather",

@@ -1,11 +1,10 @@
 """How numbers, answers and the rows of a batch travel between ranks.
 
-Every message is counted, fails in one line where a rank has ended, and lives on the device that its backend wants.
+Every message fails in one line where a rank has ended, and lives on the device that its backend wants.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -18,38 +17,6 @@ from ccl.ranks.process_group import is_first, rank, size
 Answer = TypeVar("Answer")
 
 
-@dataclass
-class Traffic:
-    """Messages in which this rank took part, and the bytes it received in them from others."""
-
-    messages: int = 0
-    received: float = 0.0  # of a sum: what a ring brings, 2 (W - 1) / W of its size; of `from_first`: not counted
-
-
-_counters: list[Traffic] = []
-
-
-@contextmanager
-def counted() -> Iterator[Traffic]:
-    """Count the traffic of a block."""
-    traffic = Traffic()
-    _counters.append(traffic)
-    try:
-        yield traffic
-    finally:
-        _counters.pop()
-
-
-@contextmanager
-def _communicating(received: float = 0.0) -> Iterator[None]:
-    """A message, in which this rank receives so many bytes."""
-    for traffic in _counters:
-        traffic.messages += 1
-        traffic.received += received
-    with _rank_may_be_lost():
-        yield
-
-
 @contextmanager
 def _rank_may_be_lost() -> Iterator[None]:
     """A message fails where another rank has ended; that rank reports why."""
@@ -58,11 +25,6 @@ def _rank_may_be_lost() -> Iterator[None]:
     except RuntimeError as error:
         about = str(error).splitlines()[0]
         raise ConnectionError(f"rank {rank()} has lost another rank ({about}); the last checkpoint is good") from error
-
-
-def _ring_bytes(message: Tensor) -> float:
-    """Bytes that a rank receives while a ring adds up a message."""
-    return 2 * (size() - 1) / size() * message.nbytes
 
 
 def _device() -> torch.device:
@@ -75,14 +37,9 @@ def total(values: Tensor) -> Tensor:
     if size() == 1:
         return values
     message = values.detach().to(_device(), copy=True)
-    with _communicating(_ring_bytes(message)):
+    with _rank_may_be_lost():
         dist.all_reduce(message)
     return message.to(values.device)
-
-
-def average(tensors: Sequence[Tensor]) -> None:
-    """Replace each tensor by its mean over all ranks, in one message."""
-    begin_average(tensors)()
 
 
 @torch.no_grad()
@@ -91,7 +48,7 @@ def begin_average(tensors: Sequence[Tensor]) -> Callable[[], None]:
     if size() == 1 or not tensors:
         return lambda: None
     flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors]).to(_device())
-    with _communicating(_ring_bytes(flat)):
+    with _rank_may_be_lost():
         message = dist.all_reduce(flat, async_op=True)
 
     @torch.no_grad()
@@ -105,17 +62,12 @@ def begin_average(tensors: Sequence[Tensor]) -> Callable[[], None]:
     return finish
 
 
-def any_of(claim: bool) -> bool:
-    """Whether the claim holds on any rank."""
-    return bool(largest(int(claim))[0])
-
-
 def largest(*numbers: int) -> list[int]:
     """Each number's largest value over the ranks, in one message."""
     if size() == 1:
         return list(numbers)
     message = torch.tensor(numbers, device=_device())
-    with _communicating(_ring_bytes(message)):
+    with _rank_may_be_lost():
         dist.all_reduce(message, dist.ReduceOp.MAX)
     return [int(number) for number in message.tolist()]
 
@@ -128,7 +80,7 @@ def from_first(answer: Callable[[], Answer]) -> Answer:
     if size() == 1:
         return answer()
     box: list[Any] = [_answered(answer) if is_first() else None]
-    with _communicating():
+    with _rank_may_be_lost():
         dist.broadcast_object_list(box, src=0, device=_device())
     if isinstance(box[0], UserError):
         raise box[0]
@@ -145,7 +97,7 @@ def _answered(answer: Callable[[], Answer]) -> Answer | UserError:
 
 def wait() -> None:
     """Until every rank has come here."""
-    any_of(False)
+    largest(0)
 
 
 def share(rows: Tensor) -> Tensor:
@@ -168,7 +120,7 @@ def exchange(several: Sequence[Tensor], order: Tensor) -> list[Tensor]:
     message = torch.cat([rows[ours].flatten(1) for rows in several], dim=1).to(_device())
     received = torch.empty(len(sources), message.shape[1], dtype=message.dtype, device=message.device)
     counts = [int((sources == other).sum()) for other in range(count)]
-    with _communicating((len(sources) - counts[number]) * received[:1].nbytes):
+    with _rank_may_be_lost():
         dist.all_to_all_single(received, message, counts, [len(part) for part in sent])
     back = torch.argsort(torch.argsort(sources, stable=True))  # rows come by rank
     parts = torch.split(received[back.to(received.device)].to(device), [rows[0].numel() for rows in several], dim=1)
@@ -230,7 +182,7 @@ def _gathered(rows: Tensor, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
 def _all_gathered(part: Tensor) -> list[Tensor]:
     message = part.contiguous().to(_device())
     parts = [torch.empty_like(message) for _ in range(size())]
-    with _communicating((size() - 1) * message.nbytes):
+    with _rank_may_be_lost():
         dist.all_gather(parts, message)
     return [found.to(part.device) for found in parts]
 

@@ -15,7 +15,6 @@ from combinations import FAST_PAIRS, PAIRS, is_quick
 from in_ranks import assert_equal_outcomes, in_ranks
 from tiny import same, tiny_settings
 
-from ccl import ranks
 from ccl.catalogue import NEGATIVES, OBJECTIVES
 from ccl.errors import UserError
 from ccl.ranks.process_group import fresh_store
@@ -130,15 +129,14 @@ def test_messages_of_an_update(strategy: str, spread: Spread) -> None:
     number = TASKS["2 ranks"].index((TWO, f"strategy={strategy}", "objective=moco_v2", *epochs))
     for rank in spread("2 ranks"):
         last = rank["learned"][number]["traffic"][-1]
-        assert (last.messages, last.received) == TRAFFIC[strategy]
-    in_one_process = alone("2 ranks")[number]["traffic"]
-    assert all(traffic == ranks.Traffic() for traffic in in_one_process)
+        assert (len(last), sum(last)) == TRAFFIC[strategy]
+    assert not any(alone("2 ranks")[number]["traffic"])
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS[name]) for name in TASKS if size_of(name) == 2])
 def test_no_combination_sends_many_messages(name: str, spread: Spread) -> None:
     for found, combination in zip(spread(name)[0]["learned"], TASKS[name], strict=True):
-        assert max(update.messages for update in found["traffic"]) <= 5, combination
+        assert max(map(len, found["traffic"])) <= 5, combination
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -148,7 +146,7 @@ def test_gradients_that_travel_early_are_the_same(name: str, spread: Spread) -> 
         (first, again), whole = rank["in buckets"], rank["in one message"]
         assert all(sent == num_buckets >= 3 for sent, num_buckets in first["early"])
         more = first["early"][0][1]
-        assert [t.messages for t in first["traffic"]] == [t.messages + more for t in whole["traffic"]]
+        assert [len(t) for t in first["traffic"]] == [len(t) + more for t in whole["traffic"]]
         # A first backward pass and later ones round alike, as a run and its resumption must.
         assert same(first["state"], again["state"])
         if num_ranks == 2:
@@ -220,7 +218,6 @@ def test_ranks_agree(name: str, spread: Spread) -> None:
         assert (found["rank"], found["size"]) == (number, num_ranks)
         assert found["average"][0].tolist() == [[mean, mean], [mean, mean]]
         assert float(found["average"][1]) == 10 * mean
-        assert (found["nobody"], found["last only"], found["everyone"]) == (False, True, True)
         assert found["largest"] == [num_ranks - 1, 0, 7]
         assert found["from first"]["rank"] == 0
         assert found["from first"]["rows"].tolist() == [0, 1, 2]
