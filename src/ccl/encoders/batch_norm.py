@@ -26,6 +26,10 @@ class SplitBatchNorm(_BatchNorm):
     Running statistics are shared: they follow the mean over the groups, so that evaluation is plain batch norm.
     """
 
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
     def __init__(self, num_features: int, num_groups: int = 1, synchronised: bool = False, **options: Any) -> None:
         super().__init__(num_features, **options)
         assert num_groups == 1 or not synchronised
@@ -38,69 +42,43 @@ class SplitBatchNorm(_BatchNorm):
         """Rows (N, C) and images (N, C, H, W) alike."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        return cast(Tensor, self.after(self._normed(input)))
-
-    def _normed(self, input: Tensor) -> Tensor:  # noqa: A002
         if not self.training or (self.num_groups == 1 and not self.synchronised):
-            return super().forward(input)
-        assert self.num_batches_tracked is not None
+            return cast(Tensor, self.after(super().forward(input)))
         self.num_batches_tracked.add_(1)
-        if self.synchronised:
-            return self._over_ranks(input)
-        if self.places is None and len(input) % self.num_groups == 0:
-            return self._grouped(input)
-        return self._one_by_one(input)
+        return cast(Tensor, self.after(self._over_ranks(input) if self.synchronised else self._by_groups(input)))
 
-    def _grouped(self, images: Tensor) -> Tensor:
-        """Equal groups: lay them side by side as channels, and one call serves all."""
+    def _by_groups(self, images: Tensor) -> Tensor:
         num, channels, *sides = images.shape
-        groups = self.num_groups
-        side_by_side = images.reshape(num // groups, groups * channels, *sides)
-        mean, var = self._repeated(groups)
-        normed = self._normalise(side_by_side, mean, var, groups)
-        self._share(mean, var)
-        return normed.reshape(num, channels, *sides)
-
-    def _one_by_one(self, images: Tensor) -> Tensor:
-        """Unequal groups, as when a few plain old images ride along: the same statistics, a call for each group."""
-        output = torch.empty_like(images)
-        groups = min(self.num_groups, len(images))
-        places = torch.arange(len(images), device=images.device) if self.places is None else self.places
-        mean, var = self._repeated(groups)
-        channels = self.num_features
-        for group in range(groups):
-            part = slice(group * channels, (group + 1) * channels)
-            rows = torch.nonzero(places % groups == group).flatten()
-            output[rows] = self._normalise(images[rows], mean[part], var[part], 1)
-        self._share(mean, var)
+        are_equal = self.places is None and num % self.num_groups == 0
+        groups = self.num_groups if are_equal else min(self.num_groups, num)
+        mean, var = self.running_mean.repeat(groups), self.running_var.repeat(groups)  # (groups·C,)
+        if are_equal:  # they lie side by side as channels, and one call serves all
+            side_by_side = images.reshape(num // groups, groups * channels, *sides)
+            output = self._normalise(side_by_side, mean, var, groups).reshape(num, channels, *sides)
+        else:  # as when a few plain old images ride along: the same statistics, a call for each group
+            output = torch.empty_like(images)
+            places = torch.arange(num, device=images.device) if self.places is None else self.places
+            for group in range(groups):
+                part = slice(group * channels, (group + 1) * channels)
+                rows = torch.nonzero(places % groups == group).flatten()
+                output[rows] = self._normalise(images[rows], mean[part], var[part], 1)
+        for running, found in ((self.running_mean, mean), (self.running_var, var)):
+            running.copy_(found.reshape(-1, channels).mean(dim=0))
         return output
 
     def _over_ranks(self, images: Tensor) -> Tensor:
         """The rows of all ranks are one group."""
         normed, mean, var = normalised_over_ranks(images, self.weight, self.bias, self.eps)
-        assert self.running_mean is not None
-        assert self.running_var is not None
         momentum = 0.1 if self.momentum is None else self.momentum
         for running, found in ((self.running_mean, mean), (self.running_var, var)):
             running.lerp_(found.to(running.dtype), momentum)
         return normed
-
-    def _repeated(self, groups: int) -> tuple[Tensor, Tensor]:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        return self.running_mean.repeat(groups), self.running_var.repeat(groups)  # (groups·C,)
 
     def _normalise(self, images: Tensor, mean: Tensor, var: Tensor, repeat: int) -> Tensor:
         weight = self.weight.repeat(repeat) if self.affine else None
         bias = self.bias.repeat(repeat) if self.affine else None
         momentum = 0.1 if self.momentum is None else self.momentum
         return F.batch_norm(images, mean, var, weight, bias, True, momentum, self.eps)
-
-    def _share(self, mean: Tensor, var: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        self.running_mean.copy_(mean.reshape(-1, self.num_features).mean(dim=0))
-        self.running_var.copy_(var.reshape(-1, self.num_features).mean(dim=0))
 
 
 def split_batch_norm(module: Network, num_groups: int, synchronised: bool = False) -> Network:

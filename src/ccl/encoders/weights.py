@@ -51,7 +51,8 @@ class Matched:
     def line(self) -> str:
         """Every key accounted for."""
         loaded = f"weights: loaded {len(self.tensors)} of {self.num_tensors} tensors from {self.title}"
-        return f"{loaded}; missing {_counted(self.missing)}, unexpected {_counted(self.unexpected)}"
+        counts = [f"{len(names)} ({_shown(names)})" if names else "0" for names in (self.missing, self.unexpected)]
+        return f"{loaded}; missing {counts[0]}, unexpected {counts[1]}"
 
 
 def read_weights(path: Path) -> WeightsFile:
@@ -78,7 +79,13 @@ def read_config(path: Path) -> Mapping[str, Any]:
         return _read_json(path / CONFIG)
     if path.suffix != ".safetensors" or not path.is_file():
         return {}
-    _refuse_header(path)
+    try:
+        with path.open("rb") as head:
+            length = int.from_bytes(head.read(8), "little")
+    except OSError as error:
+        raise _refusal(path, "it can't be read", error) from error
+    if length > min(_LARGEST_HEADER, max(path.stat().st_size - 8, 0)):  # before a byte of it is parsed
+        raise UserError(f"encoder.weights {path}: it is not a safetensors file: its header would have {length:,} bytes")
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get(ABOUT, "{}"))
@@ -96,17 +103,6 @@ def _read_safetensors(path: Path) -> WeightsFile:
     except Exception as error:
         raise _refusal(path, "it is not a safetensors file", error) from error
     return WeightsFile(path, tensors, config, _sha256(path))
-
-
-def _refuse_header(path: Path) -> None:
-    """Before a byte of it is parsed."""
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-    except OSError as error:
-        raise _refusal(path, "it can't be read", error) from error
-    if length > min(_LARGEST_HEADER, max(path.stat().st_size - 8, 0)):
-        raise UserError(f"encoder.weights {path}: it is not a safetensors file: its header would have {length:,} bytes")
 
 
 def _read_pt(path: Path) -> WeightsFile:
@@ -196,11 +192,6 @@ def _before(name: str) -> list[str]:
     """ "", "a." and "a.b." of "a.b.c"."""
     words = name.split(".")
     return ["".join(f"{word}." for word in words[:count]) for count in range(len(words))]
-
-
-def _counted(names: tuple[str, ...]) -> str:
-    """ "2 (fc.weight, fc.bias)"."""
-    return f"{len(names)} ({_shown(names)})" if names else "0"
 
 
 def _shown(names: tuple[str, ...]) -> str:
