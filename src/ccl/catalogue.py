@@ -5,10 +5,14 @@ its file, which has its options, and its row here (docs/extending.md).
 """
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from typing import Any, Final
+
+from ccl.errors import UserError, did_you_mean
 
 # What a part may need, and what a backbone, an objective or a strategy gives.
 PATCHES: Final = "patches"  # the backbone reads an image patch by patch, and some of them alone if asked to
@@ -326,15 +330,100 @@ SELECTIONS: dict[str, PartRow] = {
 
 _ALL = {**BACKBONES, **OBJECTIVES, **RETENTION, **COMPOSITIONS, **WEIGHT_RULES, **SELECTIONS}
 
+# By the setting that takes a name of it, or the path of a class of one's own: the rows, and what that class must be.
+_KINDS: Final[Mapping[str, tuple[Mapping[str, PartRow], str]]] = {
+    "objective": (OBJECTIVES, "ccl.part:Objective"),
+    "retention": (RETENTION, "ccl.part:Retention"),
+    "composition": (COMPOSITIONS, "ccl.composition:Composition"),
+    "weight_rule": (WEIGHT_RULES, "ccl.part:WeightRule"),
+    "memory.selection": (SELECTIONS, ""),
+}
+# What a selection's function may ask for by name, and what must be computed for it.
+_OFFERED: Final[Mapping[str, frozenset[str]]] = {
+    "embeddings": frozenset({EMBEDDINGS}),
+    "clusters": frozenset({EMBEDDINGS, CLUSTERS}),
+    "scores": frozenset({EMBEDDINGS, VIEWS}),
+} | dict.fromkeys(("ids", "count", "seed", "step"), frozenset[str]())
+# What a class of one's own may say of itself, as the rows above do.
+_FACTS = ("needs", "gives", "weight", "defaults", "has_norms", "distance", "distance_weight")
+
+
+def is_path(name: str) -> bool:
+    """Whether a part is named by its path, "package.module:Name"."""
+    return foreign_kind(name) == CLASS_PATH
+
+
+def part_name(name: str) -> str:
+    """What a part is called in settings, states and logs: one named by its path by its class, in snake case."""
+    if not is_path(name):
+        return name
+    own = re.split(r"[.:]", name)[-1]
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", own).lower()
+
+
+def row_of(setting: str, name: str) -> PartRow:
+    """The row of a part that a setting names; of one named by its path, what its class says of itself."""
+    return _own_row(setting, name) if is_path(name) else _KINDS[setting][0][name]
+
+
+@cache
+def _own_row(setting: str, path: str) -> PartRow:
+    base = _KINDS[setting][1]
+    if base:
+        module, _, name = base.partition(":")
+        found = imported(path, setting, getattr(import_module(module), name))
+        facts = {fact: getattr(found, fact) for fact in _FACTS if hasattr(found, fact)}
+        facts = {"has_norms": setting == "retention"} | facts  # it may have some
+    else:
+        found = imported(path, setting)
+        asked = inspect.signature(found).parameters
+        if "count" not in asked or asked.keys() - _OFFERED.keys():
+            raise UserError(f"{setting} {path}: it must take count, and by their names some of {', '.join(_OFFERED)}")
+        facts = {"needs": frozenset[str]().union(*(_OFFERED[word] for word in asked))}
+    return PartRow(home=":".join(_split(path)), title=as_words(part_name(path)), **facts)
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Module and name."""
+    where, _, name = path.partition(":") if ":" in path else path.rpartition(".")
+    return where, name
+
+
+def imported(path: str, setting: str, base: type | None = None) -> Any:
+    """A class below `base` that a setting names by its path, or without one a function of the module named.
+
+    Settings may come from a stranger: nothing else is accepted, and a function only of a module that defines it.
+    """
+    where, name = _split(path)
+    try:
+        module = import_module(where)
+    except Exception as error:  # other people's code raises anything
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+        raise UserError(
+            f"{setting} {path}: can't import {where} ({why}); it must be installed, or its folder be on PYTHONPATH"
+        ) from error
+
+    def is_right(found: object) -> bool:
+        if base is not None:
+            return isinstance(found, type) and issubclass(found, base)
+        return inspect.isfunction(found) and found.__module__ == where
+
+    found = getattr(module, name, None)
+    if not is_right(found):
+        near = [key for key, value in vars(module).items() if is_right(value) and value is not base]
+        what = f"{base.__name__} class" if base else "function"
+        raise UserError(f"{setting} {path}: {where} has no {what} {name!r}{did_you_mean(name, near) if near else ''}")
+    return found
+
 
 def title_of(name: str) -> str:
     """A part's title; of a name that no row has, the name as words."""
-    return _ALL[name].title if name in _ALL else as_words(name)
+    return _ALL[name].title if name in _ALL else as_words(part_name(name))
 
 
 def short_of(name: str) -> str:
     """A part's title where there is little room."""
-    return _ALL[name].short or _ALL[name].title if name in _ALL else name
+    return _ALL[name].short or _ALL[name].title if name in _ALL else part_name(name)
 
 
 def as_words(name: str) -> str:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from ccl.errors import RefusedError, UserError, did_you_mean
 from ccl.section import merged
-from ccl.settings import WHOLE, Settings, own_defaults
+from ccl.settings import WHOLE, Settings, own_defaults, settings_class
 
 # Settings that went out, by the value under which nothing changes: written folders have them.
 _GONE: Mapping[str, Any] = {
@@ -86,12 +86,13 @@ def validated(values: Mapping[str, Any], *, are_whole: bool = False) -> Settings
     Values that were written whole lack only settings that were not known then: these have the plain default, under
     which nothing changes, and not the one of the strategy.
     """
+    model = settings_class(values, are_whole=are_whole)
     try:
-        return Settings.model_validate(without_gone(values) if are_whole else values, context={WHOLE: are_whole})
+        return model.model_validate(without_gone(values) if are_whole else values, context={WHOLE: are_whole})
     except ValidationError as error:
         causes = [entry.get("ctx", {}).get("error") for entry in error.errors()]
         is_refused = any(isinstance(cause, RefusedError) for cause in causes)
-        raise (RefusedError if is_refused else UserError)("\n".join(_explain(error))) from None
+        raise (RefusedError if is_refused else UserError)("\n".join(_explain(error, setting_names(model)))) from None
 
 
 def without_gone(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,15 +169,15 @@ def _parse(assignment: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _explain(error: ValidationError) -> list[str]:
+def _explain(error: ValidationError, names: Sequence[str]) -> list[str]:
     """One line for each setting that is wrong; a union of types complains once per member, which is one mistake."""
     complaints: dict[str, list[str]] = {}
     for entry in error.errors():
         name = ".".join(str(part) for part in entry["loc"])
         if entry["type"] == "extra_forbidden":
-            complaints[f"unknown setting {name!r}{_nearest(name)}"] = []
+            complaints[f"unknown setting {name!r}{_nearest(name, names)}"] = []
             continue
-        known = next((known for known in setting_names() if f"{name}.".startswith(f"{known}.")), name)
+        known = next((known for known in names if f"{name}.".startswith(f"{known}.")), name)
         message = str(entry["msg"]).removeprefix("Value error, ")
         shown = repr(entry["input"])[:80]
         if known and entry["type"] != "value_error":
@@ -187,9 +188,8 @@ def _explain(error: ValidationError) -> list[str]:
     ]
 
 
-def _nearest(name: str) -> str:
+def _nearest(name: str, names: Sequence[str]) -> str:
     """The most similar setting: by its whole name first, then by its last word in another section."""
-    names = setting_names()
     by_last_word = {known.rsplit(".", 1)[-1]: known for known in reversed(names)}
     last_word = name.rsplit(".", 1)[-1]
     if last_word in by_last_word:

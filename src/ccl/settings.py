@@ -5,10 +5,12 @@ Settings stop at the edge: builders read them, and no part keeps more of them th
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, cast
 
-from pydantic import Field, ValidationInfo, create_model, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, create_model, field_validator, model_validator
 
 from ccl.catalogue import (
     BACKBONES,
@@ -19,16 +21,28 @@ from ccl.catalogue import (
     SELECTIONS,
     WEIGHT_RULES,
     foreign_kind,
+    is_path,
+    part_name,
+    row_of,
 )
-from ccl.compatibility import backbone_refusal, refusal
-from ccl.errors import RefusedError, did_you_mean
+from ccl.errors import RefusedError, UserError, did_you_mean
 from ccl.section import Count, CountOrZero, Fraction, Positive, Section, Weight, known, merged, num_bytes
-from ccl.strategies import STRATEGIES, Strategy
+from ccl.strategies import STRATEGIES, Strategy, backbone_refusal, refusal
 
 PRETRAINED: Final = "pretrained"  # encoder.weights: those that the maker of the backbone offers
 WHOLE: Final = "whole"  # of a validation's context: the values lack only what was not known when they were written
 Classes = Count | str | list[str]
 Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
+
+
+def _part(what: str, value: str, rows: Mapping[str, Any]) -> str:
+    """The name of a part; whether there is one at a path was seen by `settings_class`."""
+    return value if is_path(value) else known(what, value, rows)
+
+
+def _names(text: str) -> list[str]:
+    """Names joined by commas, but for those within the braces of a pattern."""
+    return [name.strip() for name in re.split(r",(?![^{]*\})", text) if name.strip()]
 
 
 class DataSettings(Section):
@@ -143,7 +157,7 @@ class MemorySettings(Section):
     @field_validator("selection")
     @classmethod
     def _known_selection(cls, value: str | None) -> str | None:
-        return None if value is None else known("selection", value, SELECTIONS)
+        return None if value is None else _part("selection", value, SELECTIONS)
 
     @field_validator("budget")
     @classmethod
@@ -231,8 +245,7 @@ class _Common(Section):
     def _split(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        names = re.split(r",(?![^{]*\})", value)  # not within the braces of a pattern
-        return [name.strip() for name in names if name.strip()]
+        return _names(value)
 
     @field_validator("strategy")
     @classmethod
@@ -242,22 +255,22 @@ class _Common(Section):
     @field_validator("objective")
     @classmethod
     def _known_objective(cls, value: str) -> str:
-        return known("objective", value, OBJECTIVES)
+        return _part("objective", value, OBJECTIVES)
 
     @field_validator("retention")
     @classmethod
     def _known_retention(cls, value: list[str] | None) -> list[str] | None:
-        return None if value is None else [known("part", name, RETENTION) for name in value]
+        return None if value is None else [_part("part", name, RETENTION) for name in value]
 
     @field_validator("composition")
     @classmethod
     def _known_composition(cls, value: str | None) -> str | None:
-        return None if value is None else known("composition", value, COMPOSITIONS)
+        return None if value is None else _part("composition", value, COMPOSITIONS)
 
     @field_validator("weight_rule")
     @classmethod
     def _known_weight_rule(cls, value: str | None) -> str | None:
-        return None if value is None else known("weight rule", value, WEIGHT_RULES)
+        return None if value is None else _part("weight rule", value, WEIGHT_RULES)
 
     @field_validator("device")
     @classmethod
@@ -286,7 +299,8 @@ else:
 def own_defaults(objective: str, strategy: str) -> dict[str, Any]:
     """What an objective and a strategy want by default, by sections; names without a row want nothing."""
     below: dict[str, Any] = {}
-    for row in (OBJECTIVES.get(objective), STRATEGIES.get(strategy)):
+    is_known = objective in OBJECTIVES or is_path(objective)
+    for row in (row_of("objective", objective) if is_known else None, STRATEGIES.get(strategy)):
         below = merged(below, row.defaults if row else {})
     return below
 
@@ -297,6 +311,9 @@ class Settings(_WithParts):
     >>> ccl.Settings(strategy="finetuning", epochs=3).memory.per_cluster
     20
     """
+
+    def __new__(cls, **values: Any) -> Self:
+        return super().__new__(cast(type[Self], settings_class(values) if cls is Settings else cls))
 
     @model_validator(mode="before")
     @classmethod
@@ -321,7 +338,7 @@ class Settings(_WithParts):
         return replace(
             own,
             selection=own.selection and (self.memory.selection or own.selection),
-            retention=tuple(name for name in names if weights[name] > 0),
+            retention=tuple(name for name in names if weights[part_name(name)] > 0),
             composition=self.composition or own.composition,
             weight_rule=self.weight_rule or own.weight_rule,
         )
@@ -340,10 +357,6 @@ class Settings(_WithParts):
 
     @model_validator(mode="after")
     def _possible(self) -> "Settings":
-        why = refusal(self.strategy, self.method, self.objective)
-        why = why or backbone_refusal(self.objective, self.encoder.backbone)
-        if why:
-            raise RefusedError(why)
         self._refuse_parts()
         if self.optimizer.warmup_epochs >= self.epochs > 1:
             raise ValueError(
@@ -374,17 +387,76 @@ class Settings(_WithParts):
         return self
 
     def _refuse_parts(self) -> None:
-        """What a part needs as it is set, beside what its row says."""
+        """What parts need of each other, by their rows and as they are set."""
+        try:
+            why = refusal(self.strategy, self.method, self.objective)
+            why = why or backbone_refusal(self.objective, self.encoder.backbone)
+        except UserError:  # a part at a path where there is none now: these settings are only read
+            return
+        if why:
+            raise RefusedError(why)
         method = self.method
         what = None if method.selection is not None else f"a memory, and strategy {self.strategy} has none"
-        if OLD_IMAGES not in COMPOSITIONS[method.composition].gives:
+        if OLD_IMAGES not in row_of("composition", method.composition).gives:
             what = f"{OLD_IMAGES}, and composition {method.composition} has none"
         for name in method.retention if what else ():
-            section = getattr(self, name, None)
+            section = getattr(self, part_name(name), None)
             if getattr(section, "target", None) == "stored":
                 raise RefusedError(f"{name}.target=stored needs {what}; set {name}.target=average")
             if getattr(section, "images", None) == "old":
                 raise RefusedError(f"{name}.images=old needs {what}; set {name}.images=all")
+
+
+def settings_class(values: Mapping[str, Any], *, are_whole: bool = False) -> type[Settings]:
+    """`Settings`, with a section for each part that these values name by its path.
+
+    Where there is no such part, values that were written whole are read all the same.
+    """
+    strategy = STRATEGIES.get(str(values.get("strategy")), Strategy())
+    retention, memory = values.get("retention"), values.get("memory")
+    named = [
+        ("objective", values.get("objective")),
+        ("composition", values.get("composition") or strategy.composition),
+        ("weight_rule", values.get("weight_rule") or strategy.weight_rule),
+        ("memory.selection", memory.get("selection") if isinstance(memory, Mapping) else strategy.selection),
+    ]
+    retention = _names(retention) if isinstance(retention, str) else retention
+    named += [("retention", name) for name in (strategy.retention if retention is None else retention)]
+    own = tuple(dict.fromkeys((kind, name) for kind, name in named if isinstance(name, str) and is_path(name)))
+    try:
+        return _class_with(own) if own else Settings
+    except UserError:
+        if not are_whole:
+            raise
+    found: dict[str, Any] = {part_name(path): (dict[str, Any], {}) for _, path in own if part_name(path) in values}
+    return _extended(found, {part_name(path): 1.0 for kind, path in own if kind == "retention"})
+
+
+@cache
+def _class_with(parts: tuple[tuple[str, str], ...]) -> type[Settings]:
+    sections: dict[str, Any] = {}
+    weights: dict[str, float] = {}
+    for setting, path in parts:
+        name, row = part_name(path), row_of(setting, path)
+        if name in Settings.model_fields or name in sections or name in weights:
+            raise UserError(f"{setting} {path}: there is a setting or part called {name}; give the class another name")
+        if setting == "retention":
+            weights[name] = row.weight
+        if (options := getattr(row.load(), "Options", None)) is None:
+            continue
+        try:
+            sections[name] = (options, options())
+        except ValidationError:
+            raise UserError(f"{setting} {path}: each of its options needs a default") from None
+    return _extended(sections, weights)
+
+
+def _extended(sections: dict[str, Any], weights: Mapping[str, float]) -> type[Settings]:
+    if weights:
+        fields: dict[str, Any] = {name: (Weight, weight) for name, weight in weights.items()}
+        model = create_model("WeightSettings", __base__=WeightSettings, **fields)
+        sections |= {"weights": (model, model())}
+    return create_model("Settings", __base__=Settings, **sections)
 
 
 # What may differ when a run resumes: where things lie, who watches, how often it is saved, the epochs yet to come.
@@ -404,11 +476,12 @@ def differences(before: Settings, now: Settings) -> list[str]:
 
 def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str) -> list[str]:
     found = []
-    for name, value in before.items():
-        if isinstance(value, dict) and isinstance(now[name], dict) and value.keys() == now[name].keys():
-            found += _differences(value, now[name], f"{prefix}{name}.")
-        elif value != now[name] and not _may_differ(prefix + name, now[name]):
-            found.append(f"{prefix}{name}: {value} -> {now[name]}")
+    for name in {**before, **now}:
+        value, other = before.get(name), now.get(name)
+        if isinstance(value, dict) and isinstance(other, dict):
+            found += _differences(value, other, f"{prefix}{name}.")
+        elif value != other and not _may_differ(prefix + name, other):
+            found.append(f"{prefix}{name}: {value} -> {other}")
     return found
 
 

@@ -1,10 +1,25 @@
-"""Strategies as rows of parts: what is kept of a step, what a batch holds, and which terms keep the past."""
+"""Strategies as rows of parts: what is kept of a step, what a batch holds, and which terms keep the past.
+
+And what goes with what, read off the rows of strategies and parts: refusals with advice, and which settings matter.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ccl.catalogue import as_words
+from ccl.catalogue import (
+    BACKBONES,
+    CLUSTERS,
+    COMPOSITIONS,
+    MEMORY,
+    OBJECTIVES,
+    OLD_IMAGES,
+    RETENTION,
+    WEIGHT_RULES,
+    as_words,
+    part_name,
+    row_of,
+)
 
 RANDOM: Final = "random"
 VIEW_VARIANCE: Final = "view_variance"
@@ -220,3 +235,68 @@ STRATEGIES: dict[str, Strategy] = {
 def strategy_title(name: str) -> str:
     """A strategy's title; of one that no row has (a run of another version), its name as words."""
     return (STRATEGIES[name].title if name in STRATEGIES else "") or as_words(name)
+
+
+def refusal(strategy: str, method: Strategy, objective: str) -> str:
+    """Why a strategy's parts don't go together, in one line with the nearest choice that does; empty where they do."""
+    composition = row_of("composition", method.composition)
+    parts = {name: row_of("retention", name) for name in method.retention} | {method.composition: composition}
+    if method.weight_rule:
+        parts[method.weight_rule] = row_of("weight_rule", method.weight_rule)
+    given = row_of("objective", objective).gives | composition.gives
+    given |= {MEMORY} if method.selection else frozenset()
+    owners = {MEMORY: f"strategy {strategy}", OLD_IMAGES: f"composition {method.composition}"}
+    for name, part in parts.items():
+        for need in sorted(part.needs - given):
+            owner = owners.get(need, f"objective {objective}")
+            return f"{name} needs {need}, and {owner} has none; {_advice(name, need)}"
+    return ""
+
+
+def backbone_refusal(objective: str, backbone: str) -> str:
+    """Why an objective can't learn with a backbone, in one line with one that it can; empty where it can."""
+    row = BACKBONES.get(backbone)  # what a backbone of others gives is not known
+    for need in sorted(row_of("objective", objective).needs - (row.gives if row else frozenset())):
+        able = [name for name, other in BACKBONES.items() if need in other.gives]
+        return (
+            f"objective {objective} needs {need}, and encoder.backbone {backbone} gives none; "
+            f"set encoder.backbone={able[0]}"
+        )
+    return ""
+
+
+def _advice(part: str, need: str) -> str:
+    """The nearest choice that makes sense."""
+    if need == MEMORY:
+        return "try strategy=simple_rehearsal"
+    if need == OLD_IMAGES:
+        return "try composition=share"
+    if part in COMPOSITIONS:
+        return "try composition=pooled"
+    objectives = [name for name, row in OBJECTIVES.items() if need in row.gives]
+    return f"set weights.{part_name(part)}=0, or objective={objectives[0]}"
+
+
+def asks_clusters(selection: str, per_cluster: int, has_budget: bool) -> bool:
+    """Whether a selection must know the number of clusters: to know how many images to keep, or to look at them."""
+    return CLUSTERS in row_of("memory.selection", selection).needs if has_budget else per_cluster > 0
+
+
+def matters(setting: str, strategy: str, objective: str) -> bool:
+    """Whether a run of this strategy and objective looks at a setting (`a.b`); unknown strategies look at all."""
+    row = STRATEGIES.get(strategy)
+    section, _, rest = setting.partition(".")
+    part = rest if section == "weights" else section
+    if section in OBJECTIVES:
+        return section == objective
+    if row is None:
+        return True
+    if part in RETENTION:
+        return part in row.retention
+    if part in COMPOSITIONS:
+        return part == row.composition
+    if part in WEIGHT_RULES:
+        return part == row.weight_rule
+    if section == "weights":
+        return bool(row.retention)
+    return row.selection is not None if section == "memory" else True

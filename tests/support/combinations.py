@@ -3,8 +3,7 @@
 import pytest
 
 from ccl.catalogue import OBJECTIVES
-from ccl.compatibility import refusal
-from ccl.strategies import STRATEGIES
+from ccl.strategies import STRATEGIES, refusal
 
 _STRATEGIES = ("simple_rehearsal", "ccl", "upper_bound")
 _OBJECTIVES = ("moco_v2", "simclr", "insdisc")

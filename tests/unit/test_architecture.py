@@ -15,7 +15,6 @@ LAYERS = [
     ["errors", "atomic_files"],
     ["section", "seeding", "catalogue", "ranks"],
     ["strategies"],
-    ["compatibility"],
     ["data"],
     ["views"],
     ["encoders"],

@@ -19,11 +19,10 @@ from ccl.catalogue import (
     short_of,
     title_of,
 )
-from ccl.compatibility import matters
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES, strategy_title
+from ccl.strategies import STRATEGIES, matters, strategy_title
 
 
 def test_it_does_not_need_torch() -> None:

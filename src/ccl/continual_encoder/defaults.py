@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ccl.catalogue import OBJECTIVES, RETENTION, WEIGHT_RULES, title_of
-from ccl.compatibility import refusal
+from ccl.catalogue import OBJECTIVES, RETENTION, WEIGHT_RULES, is_path, title_of
 from ccl.errors import UserError, counted
 from ccl.loading import validated
 from ccl.section import merged
 from ccl.settings import Settings, differences, own_defaults
-from ccl.strategies import STRATEGIES
+from ccl.strategies import STRATEGIES, refusal
 
 FEWEST_IMAGES = 16  # of a drop: fewer have no contrast to learn from
 MEMORY_SHARE = 0.05  # of all images seen that are remembered
@@ -66,7 +65,7 @@ def choose(
 def _choose_first(size: DropSize, asked: Mapping[str, Any], is_gpu: bool) -> tuple[Settings, list[str]]:
     # The best strategy (docs/results.md) that goes with the objective asked for.
     strategy, objective = "multi_view_rehearsal", asked.get("objective", "moco_v2")
-    is_known = isinstance(objective, str) and objective in OBJECTIVES  # else validation refuses it
+    is_known = isinstance(objective, str) and (objective in OBJECTIVES or is_path(objective))  # else it is refused
     if is_known and refusal(strategy, STRATEGIES[strategy], objective):
         strategy = "balanced_rehearsal"
     values: dict[str, Any] = {"dataset": "folder", "strategy": strategy, "objective": "moco_v2"}
@@ -201,7 +200,9 @@ def refuse_mistakes(asked: Mapping[str, Any]) -> None:
 def changed(before: Settings, asked: Mapping[str, Any]) -> Settings:
     """An encoder folder's settings with changes for the drops to come; refuses what must stay as it is."""
     now = validated(merged(before.model_dump(mode="json"), asked))
-    wrong = [line for line in differences(before, now) if line.startswith(_FIXED) or line.startswith(_FIXED_VIEWS)]
+    own = tuple(f"{name}." for name in type(before).model_fields if name not in Settings.model_fields)
+    fixed = (*_FIXED, *_FIXED_VIEWS, *own)  # and options of parts of one's own
+    wrong = [line for line in differences(before, now) if line.startswith(fixed)]
     if now.moco_v2.queue_size > before.moco_v2.queue_size:
         wrong = [line for line in wrong if not line.startswith("moco_v2.queue_size")]  # it may grow
     if wrong:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ccl.compatibility import asks_clusters
 from ccl.evaluation.paper_probe import PAPER_PROTOCOL
 from ccl.report.arms import (
     AXES,
@@ -42,7 +41,7 @@ from ccl.report.seed_statistics import Difference, Share, gap_share, holm, paire
 from ccl.report.tables import Cell, Table, interval, text
 from ccl.runs.run_folder import RunRecord
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES
+from ccl.strategies import STRATEGIES, asks_clusters
 
 Found = TypeVar("Found")
 RANDOM_TITLE = "Random initialisation"

@@ -11,13 +11,12 @@ from typing import Any
 from torch import Tensor
 
 from ccl.catalogue import title_of
-from ccl.compatibility import matters
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer, plasticity, standard_error
 from ccl.report.seed_statistics import Estimate, estimate
 from ccl.runs.run_folder import RunRecord
 from ccl.settings import Settings, own_defaults
-from ccl.strategies import STRATEGIES, strategy_title
+from ccl.strategies import STRATEGIES, matters, strategy_title
 
 Measure = Callable[[RunRecord], float]  # nan where it doesn't exist
 

@@ -13,7 +13,6 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from ccl.catalogue import title_of
-from ccl.compatibility import matters
 from ccl.evaluation import AccuracyMatrix
 from ccl.report.arm_table import RANDOM_TITLE, comparisons
 from ccl.report.arms import (
@@ -30,7 +29,7 @@ from ccl.report.figure_style import GREY, INK, ArmStyle, arm_styles, drawing, sh
 from ccl.report.seed_statistics import Estimate, estimate
 from ccl.report.tables import text
 from ccl.runs.run_folder import RunRecord
-from ccl.strategies import strategy_title
+from ccl.strategies import matters, strategy_title
 
 Size = tuple[float, float]  # inches, without the legend
 CurveOf = Callable[[AccuracyMatrix], list[float]]

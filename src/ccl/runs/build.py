@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ccl import ranks
-from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES, PartRow, foreign_kind
+from ccl.catalogue import foreign_kind, part_name, row_of
 from ccl.composition import Composition
 from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
 from ccl.encoders import Encoder, make_encoder, split_batch_norm
@@ -144,10 +144,10 @@ def build_learner(settings: Settings, device: torch.device, start: Mapping[str, 
     if foreign_kind(settings.encoder.backbone):
         refuse_random(encoder.backbone, settings.encoder.backbone, build_recipe(settings).size)
     method = settings.method
-    retention = {name: _build(name, RETENTION[name], settings, encoder) for name in method.retention}
+    retention = {part_name(name): _build("retention", name, settings, encoder) for name in method.retention}
     rules = [method.weight_rule] if method.weight_rule else []
-    parts = retention | {name: _build(name, WEIGHT_RULES[name], settings, encoder) for name in rules}
-    objective = _build(settings.objective, OBJECTIVES[settings.objective], settings, encoder)
+    parts = retention | {part_name(name): _build("weight_rule", name, settings, encoder) for name in rules}
+    objective = _build("objective", settings.objective, settings, encoder)
     weights = settings.weights.model_dump() if retention else {CONTRAST: 1.0}
     learner = Learner(encoder, objective, parts, weights, build_composition(settings), has_start(settings)).to(device)
     if settings.encoder.statistics == "accumulated":
@@ -178,27 +178,28 @@ def uses_channels_last(settings: Settings, device: torch.device, dtype: torch.dt
 
 def build_composition(settings: Settings) -> Composition:
     """What a batch holds: as asked for, or the strategy's own."""
-    name = settings.method.composition
-    return cast(Composition, _build(name, COMPOSITIONS[name], settings))
+    return cast(Composition, _build("composition", settings.method.composition, settings))
 
 
-def _build(name: str, row: PartRow, settings: Settings, encoder: Encoder | None = None) -> Any:
-    """A part of the catalogue: it gets by parameter names what it asks for of its options and of the rest."""
-    objective = OBJECTIVES[settings.objective]
+def _build(setting: str, part: str, settings: Settings, encoder: Encoder | None = None) -> Any:
+    """A part: it gets by parameter names what it asks for of its options and of the rest."""
+    name, objective = part_name(part), row_of("objective", settings.objective)
     offered: dict[str, Any] = {
+        "options": getattr(settings, name, None),
         "temperature": settings.temperature,
         "seed": settings.seed,
         "has_start": has_start(settings),
         "objective_distance": objective.distance,
     }
     if objective.distance_weight:
-        offered["objective_weight"] = getattr(getattr(settings, settings.objective), objective.distance_weight)
+        own = getattr(settings, part_name(settings.objective))
+        offered["objective_weight"] = getattr(own, objective.distance_weight)
     offered |= {} if encoder is None else {"encoder": encoder, "dim": encoder.dim}
     with seeded(settings.seed, "part", name):  # where it owns weights
-        part = row.make(offered | {"options": getattr(settings, name, None)})
-    if not isinstance(part, torch.nn.Module):
-        return part
-    return split_batch_norm(part, groups_of_this_rank(settings), is_synchronised(settings))
+        made = row_of(setting, part).make(offered)
+    if not isinstance(made, torch.nn.Module):
+        return made
+    return split_batch_norm(made, groups_of_this_rank(settings), is_synchronised(settings))
 
 
 def build_plan(settings: Settings) -> Plan:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ccl.catalogue import EMBEDDINGS, SELECTIONS, VIEWS, foreign_kind
+from ccl.catalogue import EMBEDDINGS, VIEWS, foreign_kind, row_of
 from ccl.data import ArraySource
 from ccl.encoders import extract
 from ccl.errors import UserError
@@ -137,7 +137,7 @@ def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals
     read += by_paper * PAPER_EPOCHS * num_images
     selection = build_selection(settings)
     if selection is not None and (selection.budget is not None or selection.per_cluster > 0):
-        needs = SELECTIONS[selection.method].needs
+        needs = row_of("memory.selection", selection.method).needs
         is_counted = settings.memory.clusters == "estimate" and selection.asks_clusters
         read += num_images * (is_counted or EMBEDDINGS in needs)
         read += num_images * (selection.num_views if VIEWS in needs else 0)

@@ -4,15 +4,15 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import product
-from operator import attrgetter
+from typing import Any, cast
 
 from ccl.catalogue import title_of
-from ccl.compatibility import matters
 from ccl.errors import UserError, did_you_mean
 from ccl.loading import load_settings, setting_names
-from ccl.settings import Settings
-from ccl.strategies import STRATEGIES, strategy_title
+from ccl.settings import Settings, settings_class
+from ccl.strategies import STRATEGIES, matters, strategy_title
 
 # The settings that have an axis, and so an option, of their own.
 _AXES = {"strategy": "--strategies", "objective": "--objectives", "steps": "--steps", "seed": "--seeds"}
@@ -48,7 +48,7 @@ def make_cells(grid: Grid, assignments: Sequence[str] = ()) -> list[Cell]:
     Names don't depend on what else is in the grid.
     """
     own = load_settings(grid.preset, assignments)
-    _refuse_mistakes(grid, assignments)
+    _refuse_mistakes(grid, own, assignments)
     everywhere = [f"{key}={value}" for key, value in grid.fixed.items()]
     cells: dict[str, Cell] = {}
     cuts: Sequence[int | None] = grid.steps or [None]
@@ -62,7 +62,8 @@ def make_cells(grid: Grid, assignments: Sequence[str] = ()) -> list[Cell]:
         fixed = [f"strategy={name}", f"objective={objective}", f"seed={seed}"]
         fixed += [] if num_steps is None else [f"steps={num_steps}"]
         # What a strategy ignores stays as the preset has it: one cell for all its values.
-        keys = [key for key in sorted(grid.vary) if matters(key, name, objective)]
+        known = setting_names(settings_class({**own.model_dump(), "strategy": name, "objective": objective}))
+        keys = [key for key in sorted(grid.vary) if key in known and matters(key, name, objective)]
         for values in product(*(grid.vary[key] for key in keys)):
             varied = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
             settings = load_settings(grid.preset, [*everywhere, *assignments, *fixed, *varied])
@@ -71,15 +72,17 @@ def make_cells(grid: Grid, assignments: Sequence[str] = ()) -> list[Cell]:
     return list(cells.values())
 
 
-def _refuse_mistakes(grid: Grid, assignments: Sequence[str]) -> None:
+def _refuse_mistakes(grid: Grid, own: Settings, assignments: Sequence[str]) -> None:
     """What the settings of a single cell can't show: unknown axes, and a setting that is given twice."""
+    models = [type(own), *(settings_class({"objective": objective}) for objective in grid.objectives)]
+    known = list(dict.fromkeys(name for model in models for name in setting_names(model)))
     unknown = [name for name in grid.strategies if name not in STRATEGIES]
     mistakes = [f"unknown strategy {name!r}{did_you_mean(name, STRATEGIES)}" for name in unknown]
     for key in grid.vary:
         if key in _AXES:
             mistakes.append(f"--vary {key}: give {_AXES[key]} instead")
-        elif key not in setting_names():
-            mistakes.append(f"--vary: unknown setting {key!r}{did_you_mean(key, setting_names())}")
+        elif key not in known:
+            mistakes.append(f"--vary: unknown setting {key!r}{did_you_mean(key, known)}")
     given = {"strategy": True, "seed": True, "objective": bool(grid.objectives), "steps": bool(grid.steps)}
     for assignment in assignments:
         key = assignment.partition("=")[0].strip()
@@ -94,7 +97,7 @@ def _folder_name(settings: Settings, own: Settings, keys: Sequence[str]) -> str:
     parts = [settings.strategy, settings.objective]
     parts += [] if settings.steps is None else [f"T{settings.steps}"]
     parts += [f"seed{settings.seed}"]
-    parts += [f"{key}={_text(settings, key)}" for key in keys if attrgetter(key)(settings) != attrgetter(key)(own)]
+    parts += [f"{key}={_text(settings, key)}" for key in keys if _value(settings, key) != _value(own, key)]
     return re.sub(r"[^A-Za-z0-9._=-]+", "_", "-".join(parts))
 
 
@@ -106,8 +109,13 @@ def _row(settings: Settings, keys: Sequence[str], with_objective: bool, with_ste
     return ", ".join(parts)
 
 
+def _value(settings: Settings, key: str) -> Any:
+    """A setting's value; None where these settings have no such section."""
+    return reduce(lambda value, name: getattr(value, name, None), key.split("."), cast(Any, settings))
+
+
 def _text(settings: Settings, key: str) -> str:
-    value = attrgetter(key)(settings)
+    value = _value(settings, key)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -1,7 +1,7 @@
 """Batch-norm groups over several processes: which go together, and what is refused."""
 
 from ccl import ranks
-from ccl.catalogue import RETENTION
+from ccl.catalogue import row_of
 from ccl.errors import UserError
 from ccl.settings import Settings
 
@@ -17,7 +17,7 @@ def refuse_ranks(settings: Settings) -> None:
         )
     if not is_synchronised(settings):
         return
-    norms = [name for name in settings.method.retention if RETENTION[name].has_norms]
+    norms = [name for name in settings.method.retention if row_of("retention", name).has_norms]
     what = f"the batch norms of {norms[0]}" if norms else "performance.compile" if settings.performance.compile else ""
     if what:
         raise UserError(

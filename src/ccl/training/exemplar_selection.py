@@ -7,14 +7,13 @@ import torch
 from torch import Tensor
 
 from ccl import ranks
-from ccl.catalogue import CLUSTERS, EMBEDDINGS, ONE_POOL, SELECTIONS, VIEWS
-from ccl.compatibility import asks_clusters
+from ccl.catalogue import CLUSTERS, EMBEDDINGS, ONE_POOL, VIEWS, row_of
 from ccl.data import ImageSource
 from ccl.encoders import Encoder, evaluating, extract
 from ccl.memory.budget import Budget, within
 from ccl.memory.clusters import estimate_num_clusters, group
 from ccl.memory.selection import lowest_scores, random_draw, view_variance
-from ccl.strategies import RANDOM, VIEW_VARIANCE
+from ccl.strategies import RANDOM, VIEW_VARIANCE, asks_clusters
 from ccl.training.learner import Learner
 from ccl.views import Viewer
 
@@ -55,7 +54,7 @@ def remember(
 
     The number of clusters is estimated where it is None. The answer is None if nothing is to be kept of any step.
     """
-    memory, budget, row = learner.memory, selection.budget, SELECTIONS[selection.method]
+    memory, budget, row = learner.memory, selection.budget, row_of("memory.selection", selection.method)
     if budget is None and selection.per_cluster == 0:
         return None
     is_estimated = selection.asks_clusters and num_clusters is None
@@ -114,7 +113,8 @@ class _Candidates:
     def in_order(self, method: str, count: int) -> Tensor:
         """At most `count` positions in the order of choice."""
         offered = {field.name: getattr(self, field.name) for field in fields(self)}
-        order: Tensor = ranks.from_first(partial(SELECTIONS[method].make, {**offered, "count": count}))
+        row = row_of("memory.selection", method)
+        order: Tensor = ranks.from_first(partial(row.make, {**offered, "count": count}))
         return order
 
 

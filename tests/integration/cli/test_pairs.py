@@ -6,10 +6,9 @@ import pytest
 
 from ccl.catalogue import OBJECTIVES
 from ccl.cli.compare import chosen_grid, pairs_left_out
-from ccl.compatibility import refusal
 from ccl.errors import RefusedError, UserError
 from ccl.runs.grid_cells import make_cells
-from ccl.strategies import STRATEGIES
+from ccl.strategies import STRATEGIES, refusal
 
 
 @pytest.fixture
