@@ -16,7 +16,7 @@ from ccl.memory import group, lowest_scores
 from ccl.runs import run
 from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
 from ccl.runs.probing import paper_accuracy
-from ccl.runs.process_memory import peak_memory
+from ccl.runs.session import peak_memory
 from ccl.training import remember
 
 

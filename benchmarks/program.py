@@ -45,7 +45,7 @@ _SCAN = """
 import sys, time
 from pathlib import Path
 from ccl.data.folders import scan
-from ccl.runs.process_memory import peak_memory
+from ccl.runs.session import peak_memory
 
 started = time.perf_counter()
 found = scan(Path(sys.argv[1]))

@@ -17,11 +17,9 @@ from ccl.evaluation import AccuracyMatrix
 from ccl.loading import load_settings
 from ccl.runs import run
 from ccl.runs.build import build_learner, build_plan, build_recipe, build_stream, build_viewer
-from ccl.runs.run_checkpoint import RunState, stamp
-from ccl.runs.run_folder import RunLog
+from ccl.runs.session import Session
 from ccl.settings import Settings
-from ccl.training import Progress, update
-from ccl.training.checkpoint import CheckpointStore
+from ccl.training import Observer, Progress, update
 from ccl.training.stop_signals import StopRequest
 
 
@@ -149,7 +147,7 @@ def saving() -> Iterator[Row]:
     source = stream.arrivals[0]
     learner.memory.add(source, torch.arange(500), 0, torch.zeros(500), torch.zeros(500))
     learner.begin_step(0, source.ids, num_new=len(source))
-    progress, made = Progress(), stamp(settings, "")
+    progress = Progress()
     optimizer = progress.take(torch.optim.SGD(learner.encoder.parameters(), 0.01, momentum=0.9))
 
     def saving() -> None:
@@ -160,10 +158,9 @@ def saving() -> Iterator[Row]:
             update(learner, seen, optimizer, (0, 0))
 
     with tempfile.TemporaryDirectory() as scratch:
-        log = RunLog(Path(scratch), settings, {"steps": []})
-        log.row("step")
-        store, matrix = CheckpointStore(Path(scratch) / "checkpoints"), AccuracyMatrix(5)
-        state = RunState(learner, log, store, others={"accuracy": matrix}, minutes=10, stop=StopRequest(), stamp=made)
+        state = Session(Path(scratch), settings, {"steps": []}, Observer(), StopRequest())
+        state.resume(learner, "", {"accuracy": AccuracyMatrix(5)})
+        state.log.row("step")
         one_update()
         update_s, save_s, restore_s = fastest(
             one_update, lambda: state.save(progress, "phase"), state.restore, rounds=3

@@ -46,8 +46,7 @@ from ccl.runs.build import build_device, build_learner, build_plan, build_select
 from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import refuse_too_large
 from ccl.runs.protocol import code_hash
-from ccl.runs.run_checkpoint import by_part, joined_parts
-from ccl.runs.session import Session
+from ccl.runs.session import Session, by_part, joined_parts
 from ccl.runs.start import resolved
 from ccl.section import merged
 from ccl.settings import Settings, differences

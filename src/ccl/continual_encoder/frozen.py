@@ -18,7 +18,7 @@ from ccl.encoders import Encoder, extract
 from ccl.errors import UserError
 from ccl.memory import FeatureQueue
 from ccl.runs.build import build_device, build_encoder, build_learner, build_viewer
-from ccl.runs.run_checkpoint import by_part
+from ccl.runs.session import by_part
 from ccl.settings import EncoderSettings, Settings
 from ccl.training import Learner
 from ccl.training.checkpoint import Checkpoint

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ccl import ContinualEncoder
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.runs.run_checkpoint import by_part
+from ccl.runs.session import by_part
 
 QUIET: dict[str, Any] = {"progress": False}
 AVERAGE, STUDENT = "registered_parts.average.average.copy.", "encoder."

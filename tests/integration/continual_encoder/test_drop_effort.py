@@ -12,7 +12,7 @@ from ccl.continual_encoder import defaults
 from ccl.continual_encoder.defaults import DropSize, choose_effort
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.errors import UserError
-from ccl.runs.run_checkpoint import RunState
+from ccl.runs.session import Session
 
 QUIET: dict[str, Any] = {"progress": False}
 # Nothing that a drop chooses for itself.
@@ -100,7 +100,7 @@ def test_a_drop_that_is_resumed_keeps_what_it_chose(
 ) -> None:
     encoder = ContinualEncoder.create(tmp_path / "state", **{**FREE, "epochs": 1})
     with monkeypatch.context() as patched:
-        patched.setattr(RunState, "save", _plug)
+        patched.setattr(Session, "save", _plug)
         with pytest.raises(ConnectionResetError):
             encoder.learn(deliver("week-1"), settings={"temperature": 0.3}, **QUIET)
     before = EncoderFolder(encoder.folder).settings()

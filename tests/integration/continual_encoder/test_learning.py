@@ -22,7 +22,7 @@ from ccl.data import Dataset
 from ccl.errors import UserError
 from ccl.run_files import read_rows, read_status
 from ccl.runs.folder_lock import locked
-from ccl.runs.run_checkpoint import RunState
+from ccl.runs.session import Session
 from ccl.training.checkpoint import DiskFullError
 
 QUIET: dict[str, Any] = {"progress": False}
@@ -133,9 +133,9 @@ def test_broken_off_anywhere_the_same_call_goes_on_to_the_same_bits(
     strategy: str,
 ) -> None:
     encoder = made(1, strategy)
-    save, count = RunState.save, 0
+    save, count = Session.save, 0
 
-    def breaking(self: RunState, *arguments: Any) -> None:
+    def breaking(self: Session, *arguments: Any) -> None:
         nonlocal count
         self._saved_at = -1e9  # a save is due at every update
         save(self, *arguments)
@@ -143,7 +143,7 @@ def test_broken_off_anywhere_the_same_call_goes_on_to_the_same_bits(
         if count == broken_at:
             raise ConnectionResetError("pulled the plug")
 
-    monkeypatch.setattr(RunState, "save", breaking)
+    monkeypatch.setattr(Session, "save", breaking)
     with pytest.raises(ConnectionResetError):
         encoder.learn(deliver("week-2", "textures"), **QUIET)
     monkeypatch.undo()
@@ -186,7 +186,7 @@ def test_another_drop_waits_until_the_unfinished_one_is_done_or_given_up(
 ) -> None:
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
     with monkeypatch.context() as patched:
-        patched.setattr(RunState, "save", _plug)
+        patched.setattr(Session, "save", _plug)
         with pytest.raises(ConnectionResetError):
             encoder.learn(deliver("week-1"), **QUIET)
     with pytest.raises(UserError, match=r"in the middle of learning 'week-1' .30 images.*--restart"):
@@ -288,9 +288,9 @@ def test_an_endless_stream_that_broke_off_is_cut_where_it_was(
     whole = ContinualEncoder.create(tmp_path / "whole", **TINY)
     whole.learn(iter(arrays), chunk=20, **QUIET)
     broken = ContinualEncoder.create(tmp_path / "broken", **TINY)
-    save, count = RunState.save, 0
+    save, count = Session.save, 0
 
-    def breaking(self: RunState, *arguments: Any) -> None:
+    def breaking(self: Session, *arguments: Any) -> None:
         nonlocal count
         count += 1
         self._saved_at = -1e9
@@ -298,7 +298,7 @@ def test_an_endless_stream_that_broke_off_is_cut_where_it_was(
         if count == 12:
             raise ConnectionResetError
 
-    monkeypatch.setattr(RunState, "save", breaking)
+    monkeypatch.setattr(Session, "save", breaking)
     with pytest.raises(ConnectionResetError):
         broken.learn(iter(arrays), chunk=20, **QUIET)
     monkeypatch.undo()

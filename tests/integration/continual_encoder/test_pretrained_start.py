@@ -19,7 +19,7 @@ from ccl.continual_encoder.exporting import load_backbone
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.pretrained_start import source_of
 from ccl.errors import UserError
-from ccl.runs.run_checkpoint import RunState
+from ccl.runs.session import Session
 from ccl.section import merged
 
 Command = Callable[..., tuple[int, str, str]]
@@ -118,16 +118,16 @@ def test_a_drop_on_the_start_resumes_to_the_same_bits(
     weights.unlink()  # version 0 has all of it
     drop = deliver("week-1")
     ContinualEncoder.open(tmp_path / "whole").learn(drop, **QUIET)
-    real, calls = RunState.save, []
+    real, calls = Session.save, []
 
-    def save(self: RunState, *arguments: Any) -> None:
+    def save(self: Session, *arguments: Any) -> None:
         real(self, *arguments)
         calls.append(arguments)
         if len(calls) == 4:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunState, "save", save)
+        patch.setattr(Session, "save", save)
         with pytest.raises(KeyboardInterrupt):
             ContinualEncoder.open(tmp_path / "broken").learn(drop, **QUIET)
     ContinualEncoder.open(tmp_path / "broken").learn(drop, **QUIET)

@@ -77,7 +77,7 @@ _FULL_SIZE = """
 import numpy as np, torch
 import torch.nn.functional as F
 from ccl.memory import group, lowest_scores
-from ccl.runs.process_memory import peak_memory
+from ccl.runs.session import peak_memory
 
 generator = torch.Generator().manual_seed(0)
 centres = F.normalize(torch.randn(100, 128, generator=generator), dim=1)

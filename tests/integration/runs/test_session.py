@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ccl.runs.process_memory import peak_memory
+from ccl.runs.session import peak_memory
 
-CHILD = "from ccl.runs.process_memory import peak_memory; print(peak_memory())"
+CHILD = "from ccl.runs.session import peak_memory; print(peak_memory())"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
