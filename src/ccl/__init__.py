@@ -48,12 +48,11 @@ if TYPE_CHECKING:
     from ccl.continual_encoder.classifiers import predict
     from ccl.continual_encoder.classifiers import save as save_classifier
     from ccl.continual_encoder.continual_encoder import ContinualEncoder
-    from ccl.continual_encoder.exporting import export, load_backbone
+    from ccl.continual_encoder.exporting import export, load_backbone, write_card
     from ccl.continual_encoder.features import read_features, write_features
     from ccl.continual_encoder.frozen import FrozenEncoder, frozen
     from ccl.continual_encoder.frozen import start as frozen_start
     from ccl.continual_encoder.judge import probe
-    from ccl.continual_encoder.model_card import write_card
     from ccl.continual_encoder.searching import Collection, stored_collection, write_sheet
     from ccl.continual_encoder.searching import find as find_similar
     from ccl.continual_encoder.transformer import EncoderTransformer
@@ -138,7 +137,7 @@ _HOMES = {
     "save_classifier": "continual_encoder.classifiers:save",
     "stored_collection": "continual_encoder.searching:stored_collection",
     "probe": "continual_encoder.judge:probe",
-    "write_card": "continual_encoder.model_card:write_card",
+    "write_card": "continual_encoder.exporting:write_card",
     "write_features": "continual_encoder.features:write_features",
     "write_sheet": "continual_encoder.searching:write_sheet",
 }

@@ -27,8 +27,8 @@ def export(
 
     from ccl.cli.image_input import bar, found, report_left_out
     from ccl.continual_encoder import exporting
+    from ccl.continual_encoder.exporting import write_export
     from ccl.continual_encoder.frozen import frozen
-    from ccl.continual_encoder.hub_folder import write_export
     from ccl.data import collected
     from ccl.runs.display import note
 

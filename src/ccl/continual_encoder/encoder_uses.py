@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccl.continual_encoder import classifiers
-from ccl.continual_encoder.exporting import Exported
+from ccl.continual_encoder.exporting import Exported, write_export
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.frozen import frozen, start
-from ccl.continual_encoder.hub_folder import write_export
 from ccl.continual_encoder.images import bad_images_beside, listing_bad_images, read
 from ccl.continual_encoder.judge import ProbeReport, probe
 from ccl.continual_encoder.searching import Answer, Collection, check_sheet_target, find, write_sheet

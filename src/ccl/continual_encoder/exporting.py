@@ -1,14 +1,20 @@
-"""The backbone as a file for other programs, read back and compared with the original before it gets its name."""
+"""The backbone for other programs: a file with its card, or a folder in the hub's layout, which timm reads.
 
+What is written is read back and compared with the original before it gets its name.
+"""
+
+import importlib.metadata
 import json
 import logging
 import os
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -16,17 +22,19 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from ccl.atomic_files import check_target, replacing
-from ccl.catalogue import CLASS_PATH, foreign_kind
+from ccl.atomic_files import check_target, replacing, write_file, write_folder
+from ccl.catalogue import CLASS_PATH, TIMM, foreign_kind
 from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.data import ImageSource, chain, load_dataset
 from ccl.encoders import evaluating, make_backbone
-from ccl.encoders.weights import ABOUT
+from ccl.encoders.weights import ABOUT, CONFIG, MODEL
 from ccl.errors import UserError, how_to_install, require
+from ccl.report.page_parts import render
 from ccl.settings import EncoderSettings
 
 MOST_IMAGES = 32  # that a file is compared on
 TOLERANCE = 1e-4  # of the largest feature
+README = "README.md"
 
 Reader = Callable[[Tensor], Tensor]  # images (N, 3, S, S) to features (N, F), by what stands in a file
 
@@ -246,3 +254,130 @@ FORMATS = {
     ".pt2": Format("torch.export", _write_pt2, _read_pt2),
     ".onnx": Format("ONNX", _write_onnx, _read_onnx),
 }
+
+
+def write_export(frozen: FrozenEncoder, path: Path, images: ImageSource | None = None) -> tuple[Exported, Path]:
+    """Write the encoder, checked against the original on the images, and its card; both paths are returned."""
+    if not is_folder(path):
+        exported = export(frozen, path, images)
+        return exported, write_card(frozen, exported)
+    check_export_target(path)
+    with TemporaryDirectory() as scratch:
+        exported = export(frozen, Path(scratch) / MODEL, images)
+        contents = {
+            CONFIG: json.dumps(hub_config(frozen), indent=2).encode(),
+            MODEL: exported.path.read_bytes(),
+            README: _readme(frozen, exported).encode(),
+        }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        path.rmdir()  # it is empty: that was checked
+    write_folder(path, contents, path.with_name(f".{path.name}.{os.getpid()}.part"))
+    return Exported(path, "hub folder", exported.max_difference, exported.num_images), path / README
+
+
+def hub_config(frozen: FrozenEncoder) -> dict[str, Any]:
+    """What config.json says: timm's keys where timm has this network, and ccl's description always."""
+    preprocessing = frozen.preprocessing
+    images = {
+        "input_size": [3, preprocessing["size"], preprocessing["size"]],
+        "interpolation": "bilinear",
+        "crop_pct": preprocessing["crop_fraction"],
+        "crop_mode": "center",
+        "mean": preprocessing["mean"],
+        "std": preprocessing["std"],
+        "num_classes": 0,
+    }
+    named = _timm_name(frozen)
+    if named:
+        own = getattr(frozen.encoder.backbone, "pretrained_cfg", None) or {"first_conv": "conv1", "classifier": "fc"}
+        images |= {key: own.get(key) for key in ("first_conv", "classifier")}
+    network = {"architecture": named, "model_args": dict(frozen.architecture.options)} if named else {}
+    about = {"num_classes": 0, "num_features": frozen.encoder.num_features, "pretrained_cfg": images}
+    return {**network, **about, ABOUT: frozen.description}
+
+
+def _timm_name(frozen: FrozenEncoder) -> str:
+    """What timm calls this network; "" where it has none with these weights."""
+    options = frozen.architecture
+    if foreign_kind(options.backbone) == TIMM:
+        return options.backbone.partition(":")[2].partition(".")[0]
+    is_published = options.backbone.startswith("resnet") and options.stem == "imagenet" and options.width in (None, 64)
+    return options.backbone if is_published else ""
+
+
+def _readme(frozen: FrozenEncoder, exported: Exported) -> str:
+    """The card below the front matter that hubs read; it names no licence, which only the weights' owner can."""
+    is_known = bool(_timm_name(frozen))
+    lines = [
+        "---",
+        f"library_name: {'timm' if is_known else 'ccl'}",
+        "pipeline_tag: image-feature-extraction",
+        "tags:",
+        "- image-feature-extraction",
+        "- self-supervised",
+        "- continual-learning",
+        "---",
+        "",
+    ]
+    if is_known:
+        lines += [
+            "```python",
+            "import timm",
+            "",
+            'model = timm.create_model("local-dir:FOLDER", pretrained=True)  # the folder of this file',
+            "```",
+            "",
+        ]
+    return "\n".join(lines) + "\n" + card(frozen, exported)
+
+
+def write_card(frozen: FrozenEncoder, exported: Exported) -> Path:
+    """Write the card as `<file>.card.md` beside the export, so that each export has its own.
+
+    >>> encoder = ccl.frozen("my-encoder")
+    >>> ccl.write_card(encoder, ccl.export(encoder, "encoder.safetensors")).name
+    'encoder.safetensors.card.md'
+    """
+    path = exported.path.with_name(f"{exported.path.name}.card.md")
+    write_file(path, card(frozen, exported))
+    return path
+
+
+def card(frozen: FrozenEncoder, exported: Exported) -> str:
+    """The card in Markdown."""
+    options, about = frozen.architecture, frozen.about
+    is_resnet = options.backbone.startswith("resnet")
+    width = f" of width {options.width}" if options.width else ""
+    text = render(
+        "ccl.continual_encoder",
+        "model_card.md.j2",
+        about=about,
+        version=frozen.version,
+        exported=exported,
+        backbone=options.backbone,
+        network=f"{options.backbone}{width}, {options.stem} stem" if is_resnet else options.backbone,
+        weights=str(about.get("weights", "")).removeprefix("weights: "),
+        is_foreign=foreign_kind(options.backbone) is not None,
+        is_published=is_resnet and options.width in (None, 64),
+        stem=options.stem,
+        num_features=frozen.encoder.num_features,
+        preprocessing=frozen.preprocessing,
+        made=time.strftime("%Y-%m-%d", time.gmtime(about["created"])),
+        written_with=f"ccl {importlib.metadata.version('ccl')}, torch {torch.__version__}",
+        measured=[(step["step"], _in_words(step["health"]), _in_words(step["accuracy"])) for step in about["steps"]],
+        settings=json.dumps(about["settings"], indent=2),
+    )
+    return f"{text}\n"
+
+
+def _in_words(measures: Mapping[str, Any] | None) -> str:
+    """ "rank 12.3, agreement 80 → 83": what is known of each, a pair as its way from before to after."""
+    ways = {}
+    plain = {key: value for key, value in (measures or {}).items() if not isinstance(value, Mapping)}
+    for kind, values in (measures or {}).get("beside", {}).items():
+        plain |= {f"{kind} {key}": value for key, value in values.items()}
+    for key, value in plain.items():
+        points = [point for point in (value if isinstance(value, list) else [value]) if point is not None]
+        ways[key] = " → ".join(f"{point:.4g}" if isinstance(point, float) else str(point) for point in points)
+    return ", ".join(f"{key} {way}" for key, way in ways.items() if way)

@@ -16,8 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ccl.continual_encoder import FrozenEncoder, exporting
-from ccl.continual_encoder.exporting import Exported, export, load_backbone, plain_backbone
-from ccl.continual_encoder.model_card import card, write_card
+from ccl.continual_encoder.exporting import Exported, card, export, load_backbone, plain_backbone, write_card
 from ccl.data import ArraySource, FileSource, ImageSource, squared
 from ccl.encoders import SplitBatchNorm, make_encoder
 from ccl.errors import UserError

@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from ccl.continual_encoder import FrozenEncoder
-from ccl.continual_encoder.hub_folder import write_export
+from ccl.continual_encoder.exporting import write_export
 from ccl.continual_encoder.pretrained_start import source_of
 from ccl.encoders import make_backbone
 from ccl.encoders.weights import matched, read_weights
