@@ -1,18 +1,14 @@
 """`ccl encode`: features of images."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from ccl.cli.options import ENCODER, IMAGES, MAX_BAD, VERSION
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 def encode(
-    state: Path = ENCODER,
+    folder: Path = ENCODER,
     images: list[str] = IMAGES,
     out: Path = typer.Option(..., "--out", "-o", help="The file to write: .npz, .csv or .parquet; or a folder."),
     max_bad: float = MAX_BAD,
@@ -32,44 +28,11 @@ def encode(
 
     Example: ccl encode my-encoder "shards:photos/*.tar" -o features --shard 3/16
     """
-    from rich.console import Console
+    from ccl.continual_encoder import uses
+    from ccl.runs.display import make_display
 
-    from ccl.cli.image_input import found, read, report_left_out
-    from ccl.continual_encoder.features import check_features_target, write_features
-    from ccl.continual_encoder.frozen import frozen
-    from ccl.errors import counted
-    from ccl.runs.display import note
-
-    console = Console()
-    if shard is not None:
-        _encode_parts(state, images, out, version, shard, part_images, console)
-        return
-    check_features_target(out)
-    encoder = frozen(state, version)
-    with found(images, console) as inputs:
-        read_ones = read(encoder, inputs, console, out, max_bad)
-    rows = read_ones.rows
-    write_features(out, rows, read_ones.names, encoder.version, encoder.description)
-    report_left_out(read_ones.skipped, console, out)
-    note(
-        console,
-        f"{counted(len(rows), 'image')}, {rows.shape[1]} features each, read by version {encoder.version}: {out}",
-    )
-
-
-def _encode_parts(
-    state: Path, images: list[str], out: Path, version: int | None, shard: str, part_images: int, console: "Console"
-) -> None:
-    from ccl.cli.image_input import bar, found, report_parts
-    from ccl.continual_encoder import features as feature_parts
-    from ccl.continual_encoder.frozen import frozen
-
-    share = feature_parts.parse_share(shard)
-    feature_parts.check_parts_target(out)
-    encoder = frozen(state, version)
-    with found(images, console) as inputs:
-        manifest = feature_parts.Manifest.of(encoder, inputs.source, part_images)
-        feature_parts.begin(out, manifest)
-        with bar(console, "writing parts") as progress:
-            written = list(feature_parts.write_parts(out, manifest, encoder, inputs, share, progress))
-    report_parts(out, manifest, written, console)
+    display = make_display()
+    if shard is None:
+        uses.encode(folder, images, out, version=version, max_bad=max_bad, display=display)
+    else:
+        uses.encode_parts(folder, images, out, shard=shard, part_images=part_images, version=version, display=display)

@@ -1,13 +1,12 @@
 """`ccl learn`: take in a drop of unlabelled images."""
 
-import os
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ccl.cli.options import MAX_BAD, SET
+from ccl.errors import UserError
 
 if TYPE_CHECKING:
     from ccl.continual_encoder.drop import Outcome
@@ -57,7 +56,6 @@ def learn(
     Example: ccl learn week-1/ --into my-encoder && ccl learn week-2.zip --into my-encoder --max-drop 2
     """
     from ccl.continual_encoder.defaults import refuse_mistakes
-    from ccl.errors import UserError
     from ccl.loading import parsed
     from ccl.section import merged
 
@@ -68,33 +66,13 @@ def learn(
     if keep and start is None:
         raise UserError("--keep is for an encoder that starts from weights; add --from")
 
-    from ccl.continual_encoder import ContinualEncoder
-    from ccl.continual_encoder.folder import EncoderFolder
+    from ccl.continual_encoder import uses
+    from ccl.continual_encoder.drop import Options
     from ccl.runs.display import make_display
 
-    display, was_there = make_display(), os.path.exists(into)
-    try:
-        if start is not None:
-            from ccl.continual_encoder.images import bad_images_beside, listing_bad_images
-            from ccl.continual_encoder.pretrained_start import begin_from
-
-            with listing_bad_images(bad_images_beside(into)):
-                begin_from(EncoderFolder(into), start, asked, keep, display, max_bad)
-        outcomes = ContinualEncoder(EncoderFolder(into)).learn(
-            images,
-            name=name,
-            probe=probe,
-            max_drop=max_drop,
-            restart=restart,
-            keep_versions=keep_versions,
-            max_bad=max_bad,
-            dry_run=dry_run,
-            settings=asked,
-            progress=display,
-        )
-    finally:
-        if dry_run and not was_there:
-            shutil.rmtree(into, ignore_errors=True)  # a start was made only to be measured
+    display = make_display()
+    options = Options(name, asked, probe, max_drop, restart, keep_versions, max_bad, dry_run)
+    outcomes = uses.learn(into, images, options, start=start, keep=keep, display=display)
     for outcome in outcomes:
         _show(outcome, display)
         if outcome.kind == "refused":
@@ -126,7 +104,6 @@ def _show(outcome: "Outcome", display: "PlainDisplay | RichDisplay") -> None:
 
 def _budget(memory: str) -> int | str:
     """What --memory says: a number of images, or a size that the settings understand."""
-    from ccl.errors import UserError
     from ccl.section import num_bytes
 
     if memory.isdecimal() and int(memory) > 0:

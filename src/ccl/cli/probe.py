@@ -8,7 +8,7 @@ from ccl.cli.options import ENCODER, MAX_BAD, VERSION
 
 
 def probe(
-    state: Path = ENCODER,
+    folder: Path = ENCODER,
     labelled: Path = typer.Argument(metavar="LABELLED", help="A folder of class folders, or with train/ and test/."),
     out: Path | None = typer.Option(
         None, "--out", "-o", help="The classifier's file (.safetensors); else in ENCODER/classifiers."
@@ -24,45 +24,23 @@ def probe(
 
     Example: ccl probe my-encoder labelled/
     """
-    from rich.console import Console
-
-    from ccl.cli.image_input import bar, report_left_out
-    from ccl.continual_encoder.classifiers import check_classifier_target, default_path, save
-    from ccl.continual_encoder.frozen import frozen, start
-    from ccl.continual_encoder.images import bad_images_beside, listing_bad_images
-    from ccl.continual_encoder.judge import probe as probed
-    from ccl.continual_encoder.show import class_table, score_table, write_confusion
-    from ccl.data import load_dataset
-    from ccl.errors import UserError, counted
+    from ccl.continual_encoder import uses
+    from ccl.continual_encoder.show import class_table, score_table
+    from ccl.errors import counted
     from ccl.report.tables import to_rich
-    from ccl.runs.display import note
+    from ccl.runs.display import make_display
 
-    if not labelled.is_dir():
-        raise UserError(f"{labelled} is not a folder")
-    console, encoder = Console(), frozen(state, version)
-    out = out or default_path(state, labelled, encoder.version)
-    check_classifier_target(out)
-    with bar(console, "looking through the images") as progress, listing_bad_images(bad_images_beside(out)):
-        dataset = load_dataset("folder", labelled, resize=encoder.resize, progress=progress, max_bad=max_bad)
-    for line in dataset.notes:
-        note(console, line)
-    report_left_out(dataset.skipped, console, out)
-    with bar(console, "reading the images") as progress:
-        report = probed(encoder, dataset, start(state), progress)
-    save(report.classifier, out)
+    display = make_display()
+    report = uses.probe(folder, labelled, out=out, version=version, max_bad=max_bad, display=display)
     about = report.classifier.about
-    images = counted(about.num_images, "image")
-    fitted = f"version {about.version}, {len(about.classes)} classes, fitted on {images}"
+    fitted = f"version {about.version}, {len(about.classes)} classes, fitted on {counted(about.num_images, 'image')}"
     if about.accuracy is None or report.confusion is None:
-        note(console, f"{fitted}; no images were left to measure accuracy on")
-    else:
-        found, picture = about.accuracy, out.with_suffix(".confusion.png")
-        right = f"linear {found.linear:.1f} %, {found.num_neighbours} nearest neighbours {found.knn:.1f} %"
-        note(console, f"{fitted}; on {counted(found.num_images, 'held-out image')}: {right}")
-        for table in (score_table(report.scores), class_table(report.class_names, report.confusion)):
-            console.print(to_rich(table, console.width))
-        for line in report.warnings:
-            note(console, f"warning: {line}")
-        write_confusion(picture, report.class_names, report.confusion)
-        note(console, f"which classes are taken for which: {picture}")
-    note(console, f"the classifier: {out}")
+        display.note(f"{fitted}; no images were left to measure accuracy on")
+        return
+    found = about.accuracy
+    right = f"linear {found.linear:.1f} %, {found.num_neighbours} nearest neighbours {found.knn:.1f} %"
+    display.note(f"{fitted}; on {counted(found.num_images, 'held-out image')}: {right}")
+    for table in (score_table(report.scores), class_table(report.class_names, report.confusion)):
+        display.console.print(to_rich(table, display.console.width))
+    for line in report.warnings:
+        display.note(f"warning: {line}")

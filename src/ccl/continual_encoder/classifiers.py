@@ -185,15 +185,15 @@ def load(path: str | Path) -> Classifier:
     return Classifier(LinearClassifier(weights, bias, centre, scale, torch.arange(num_classes)), about)
 
 
-def default_path(state: Path, labelled: Path, version: int) -> Path:
-    """Where the classifier of a labelled folder goes if nobody says."""
-    return state / CLASSIFIERS / f"{labelled.resolve().name or 'classes'}-v{version}{SUFFIX}"
+def default_path(folder: Path, name: str, version: int) -> Path:
+    """Where the classifier of labelled images of this name goes if nobody says."""
+    return folder / CLASSIFIERS / f"{name or 'classes'}-v{version}{SUFFIX}"
 
 
-def newest(state: Path, frozen: FrozenEncoder, any_version: bool = False) -> Path:
+def newest(folder: Path, frozen: FrozenEncoder, any_version: bool = False) -> Path:
     """The file of the folder's youngest classifier for this version; `any_version`: else of the youngest that fits."""
     own, num_features = frozen.fingerprint, frozen.encoder.num_features
-    paths = sorted((state / CLASSIFIERS).glob(f"[!.]*{SUFFIX}"), key=os.path.getmtime, reverse=True)
+    paths = sorted((folder / CLASSIFIERS).glob(f"[!.]*{SUFFIX}"), key=os.path.getmtime, reverse=True)
     known = {path: load(path).about for path in paths}
     fitting = [path for path, about in known.items() if about.fingerprint == own]
     if any_version:
@@ -202,5 +202,5 @@ def newest(state: Path, frozen: FrozenEncoder, any_version: bool = False) -> Pat
         return fitting[0]
     others = f", only for others ({', '.join(path.name for path in paths[:5])})" if paths else ""
     raise UserError(
-        f"{state} has no classifier for version {frozen.version}{others}; make one: ccl probe {state} LABELLED"
+        f"{folder} has no classifier for version {frozen.version}{others}; make one: ccl probe {folder} LABELLED"
     )

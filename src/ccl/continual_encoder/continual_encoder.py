@@ -7,19 +7,13 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from ccl.continual_encoder import uses
 from ccl.continual_encoder.defaults import refuse_mistakes
-from ccl.continual_encoder.drop import KEEP_VERSIONS, Options, Outcome, drops, learn
-from ccl.continual_encoder.encoder_uses import (
-    encode_images,
-    export_version,
-    predict_images,
-    probe_folder,
-    search_images,
-)
+from ccl.continual_encoder.drop import CHUNK, KEEP_VERSIONS, Options, Outcome
 from ccl.continual_encoder.exporting import Exported
+from ccl.continual_encoder.features import PART_IMAGES
 from ccl.continual_encoder.folder import EncoderFolder, folder_status, in_brief, pin_version, roll_back
 from ccl.continual_encoder.frozen import FrozenEncoder, frozen
-from ccl.continual_encoder.images import bad_images_beside, listing_bad_images, name_of
 from ccl.continual_encoder.judge import ProbeReport
 from ccl.continual_encoder.pretrained_start import begin_from
 from ccl.continual_encoder.searching import Answer
@@ -28,8 +22,6 @@ from ccl.data import MAX_BAD, Images
 from ccl.errors import UserError
 from ccl.runs.display import make_display
 from ccl.training import Observer
-
-CHUNK = 2_000  # images of an endless stream that become one step
 
 
 class ContinualEncoder:
@@ -104,11 +96,11 @@ class ContinualEncoder:
         settings = {name: value for name, value in named.items() if value is not None} | further
         if isinstance(weights, Mapping):
             settings["weights"], weights = weights, None
-        refuse_mistakes(settings)
         made, kept = EncoderFolder(Path(folder)), [keep] if isinstance(keep, str | Path) else keep
+        refuse_mistakes(settings)
         if weights is not None:
             made.refuse_existing()
-            with listing_bad_images(bad_images_beside(made.path)):
+            with uses.listing_bad_images(made.path):
                 begin_from(made, str(weights), settings, kept)
         elif kept:
             raise UserError("keep is for an encoder that starts from weights; name them too")
@@ -183,11 +175,9 @@ class ContinualEncoder:
         `max_bad` percent of unusable files are refused, and listed beside the folder. With `dry_run` nothing is
         learned: the outcome's message says what time, memory and disk the drop would take.
         """
-        if keep_versions < 1:
-            raise UserError(f"keep_versions must be at least 1, got {keep_versions}")
         display = progress if not isinstance(progress, bool) else make_display() if progress else Observer()
         options = Options(
-            name=name or name_of(images),
+            name=name,
             asked=settings,
             probe=None if probe is None else Path(probe),
             max_drop=max_drop,
@@ -196,14 +186,7 @@ class ContinualEncoder:
             max_bad=max_bad,
             dry_run=dry_run,
         )
-        outcomes = []
-        for drop in drops(self._folder, images, chunk):
-            with listing_bad_images(bad_images_beside(self.folder)):
-                outcomes.append(learn(self._folder, drop, display, options))
-            if outcomes[-1].kind in ("refused", "planned"):
-                break
-            write_page(self._folder)
-        return outcomes
+        return uses.learn(self.folder, images, options, chunk=chunk, display=display)
 
     def frozen(self, version: int | None = None) -> FrozenEncoder:
         """A version to read images with; by default the pinned one, else the current one."""
@@ -211,30 +194,69 @@ class ContinualEncoder:
 
     @overload
     def encode(
-        self, images: Images, *, version: int | None = None, return_paths: Literal[False] = False
+        self,
+        images: Images,
+        *,
+        version: int | None = None,
+        return_paths: Literal[False] = False,
+        max_bad: float | None = None,
     ) -> NDArray[np.float32]: ...
     @overload
     def encode(
-        self, images: Images, *, version: int | None = None, return_paths: Literal[True]
+        self,
+        images: Images,
+        *,
+        version: int | None = None,
+        return_paths: Literal[True],
+        max_bad: float | None = None,
     ) -> tuple[NDArray[np.float32], list[str]]: ...
     def encode(
-        self, images: Images, *, version: int | None = None, return_paths: bool = False
+        self,
+        images: Images,
+        *,
+        version: int | None = None,
+        return_paths: bool = False,
+        max_bad: float | None = None,
     ) -> NDArray[np.float32] | tuple[NDArray[np.float32], list[str]]:
         """Features (N, F) of the images, by the pinned version, else the current one; unusable files are refused.
 
-        With `return_paths` also the path of each row; then unusable files, up to 5 %, are left out.
+        With `return_paths` also the path of each row; then unusable files, up to 5 %, are left out. `max_bad` is
+        another percentage.
         """
-        rows, paths = encode_images(self._folder, images, version, may_skip=return_paths)
-        return (rows, paths) if return_paths else rows
+        if max_bad is None:
+            max_bad = MAX_BAD if return_paths else 0.0  # else rows would not match what was given
+        found = uses.encode(self.folder, images, version=version, max_bad=max_bad)
+        return (found.rows.numpy(), list(found.names)) if return_paths else found.rows.numpy()
+
+    def encode_parts(
+        self,
+        images: Images,
+        folder: str | Path,
+        *,
+        shard: str = "1/1",
+        part_images: int = PART_IMAGES,
+        version: int | None = None,
+    ) -> None:
+        """Write features in parts into a folder, those that are missing of the I-th of N shares: `shard` "I/N"."""
+        uses.encode_parts(self.folder, images, Path(folder), shard=shard, part_images=part_images, version=version)
 
     def probe(
-        self, labelled: str | Path, *, save: bool = True, version: int | None = None, max_bad: float = MAX_BAD
+        self,
+        labelled: Images,
+        labels: Sequence[Any] | None = None,
+        *,
+        save: bool = True,
+        path: str | Path | None = None,
+        version: int | None = None,
+        max_bad: float = MAX_BAD,
     ) -> ProbeReport:
-        """Fit a classifier on a folder of class folders; what it is worth beside the start, raw pixels and HOG.
+        """Fit a classifier on labelled images; what it is worth beside the start, raw pixels and HOG.
 
-        Saved, it is what `predict` uses. More than `max_bad` percent of unusable files are refused.
+        They are a folder of class folders, or any images with a label each, of which every fifth of a class is held
+        out. Saved, here or at `path`, it is what `predict` uses, with a picture of its mistakes beside it.
         """
-        return probe_folder(self._folder, Path(labelled), version, max_bad, save=save)
+        out = None if path is None else Path(path)
+        return uses.probe(self.folder, labelled, labels, out, save=save, version=version, max_bad=max_bad)
 
     def predict(
         self,
@@ -243,20 +265,41 @@ class ContinualEncoder:
         classifier: str | Path | None = None,
         any_version: bool = False,
         version: int | None = None,
+        max_bad: float = MAX_BAD,
     ) -> list[tuple[str, str, float]]:
         """Path, class and confidence of each image, by the newest classifier of the version.
 
-        Unusable files, up to 5 %, are left out. `any_version` takes the newest classifier of another version where this
-        one has none.
+        Unusable files, up to `max_bad` percent, are left out. `any_version` takes the newest classifier of another
+        version where this one has none.
         """
-        chosen = None if classifier is None else Path(classifier)
-        return predict_images(self._folder, images, version, chosen, any_version=any_version)
+        return uses.predict(
+            self.folder,
+            images,
+            classifier=None if classifier is None else Path(classifier),
+            any_version=any_version,
+            version=version,
+            max_bad=max_bad,
+        )
 
     def search(
-        self, queries: Images, images: Images, path: str | Path, *, k: int = 10, version: int | None = None
+        self,
+        queries: Images,
+        images: Images | None,
+        path: str | Path,
+        *,
+        features: str | Path | None = None,
+        k: int = 10,
+        version: int | None = None,
+        max_bad: float = MAX_BAD,
     ) -> list[Answer]:
-        """The k images most like each query, best first; written as a sheet to look at, .html or .png."""
-        return search_images(self._folder, queries, images, Path(path), k, version)
+        """The k images most like each query, best first; written as a sheet to look at, .html.
+
+        With None for the images it searches among `features`, a file or a folder of parts.
+        """
+        stored = None if features is None else Path(features)
+        return uses.search(
+            self.folder, queries, images, Path(path), stored=stored, k=k, version=version, max_bad=max_bad
+        )
 
     def health(self, version: int | None = None) -> dict[str, Any]:
         """How this version compared with the one before on the remembered images, as plain values, with a verdict."""
@@ -272,7 +315,7 @@ class ContinualEncoder:
 
         A path without a suffix is a folder in the hub's layout. Without images it is checked on those it remembers.
         """
-        return export_version(self._folder, Path(path), images, version)
+        return uses.export(self.folder, Path(path), images, version=version)
 
     def rollback(self, to: int | None = None) -> int:
         """Make an older version current, by default the newest good one before the current one.

@@ -56,6 +56,7 @@ from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
 
 KEEP_VERSIONS = 5
+CHUNK = 2_000  # images of an endless stream that become one step
 BAD_IMAGES, DROP = "bad_images.csv", "drop.json"
 UNPACKED = ".unpacked"  # hidden, should the encoder folder lie in a folder that is learned
 Find = Callable[[Path, Callable[[int, int], None]], Found]  # given a folder for archives, and who shows progress
@@ -65,7 +66,7 @@ Find = Callable[[Path, Callable[[int, int], None]], Found]  # given a folder for
 class Options:
     """How a drop is taken in."""
 
-    name: str = "images"  # what people call it
+    name: str | None = None  # what people call it; None: by where it comes from
     asked: Mapping[str, Any] | None = None  # settings
     probe: Path | None = None  # a labelled folder to measure accuracy on
     max_drop: float | None = None  # points that may be lost; None: any
@@ -135,7 +136,7 @@ class _Drop:
         self, folder: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
     ) -> None:
         self.folder, self.ledger, self.display, self.options, self.stop = folder, ledger, display, options, stop
-        self.asked = options.asked or {}
+        self.asked, self.name = options.asked or {}, options.name or "images"
         self.parent = None if folder.knows_nothing(ledger) else folder.load(ledger.current)
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
         self.step = len(self.past["steps"])
@@ -217,7 +218,7 @@ class _Drop:
     def _pending(self, new: Gathered, before: Settings | None, typical: int) -> tuple["PendingDrop", Settings]:
         """The drop, and its settings: as it began, or chosen for it and kept with it before anything is learned."""
         fingerprint = hashlib.sha256(b"".join(new.digests)).hexdigest()[:16]  # equal for equal images in equal order
-        pending = PendingDrop(self.options.name, fingerprint, self.ledger.current, len(new.source))
+        pending = PendingDrop(self.name, fingerprint, self.ledger.current, len(new.source))
         begun = None if self.options.restart else pending.begun(self.folder)
         if begun is not None and before is not None:
             return begun, changed(before, self.asked)
@@ -278,7 +279,7 @@ class _Drop:
         about = {"state": str(self.folder.path), "step": self.step + 1, "code": code_hash(), "torch": torch.__version__}
         session = Session(self.folder.learning, settings, about, self.display, self.stop)
         sizes = [*[0] * self.step, len(images)]  # what came before is learned
-        self.display.run_begins(self.options.name, sizes, settings.epochs, self.step)
+        self.display.run_begins(self.name, sizes, settings.epochs, self.step)
         with session.reporting():
             progress = session.resume(learner, fingerprint)
             if progress is None:
@@ -301,7 +302,7 @@ class _Drop:
         """What the folder will remember of this step, beside how it was judged."""
         return {
             "step": self.step + 1,
-            "name": self.options.name,
+            "name": self.name,
             "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
             "num_images": len(new.source),
             "num_known": new.num_known,

@@ -5,8 +5,9 @@ The views are not those of the training, but the encoder has trained on the imag
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from torch import Tensor
 from ccl.continual_encoder.classifiers import Classifier, fitted
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.frozen import FrozenEncoder, start_encoder, thawed
-from ccl.data import Dataset, ImageSource, evenly_spaced, load_dataset
+from ccl.data import MAX_BAD, BadImage, Dataset, Found, ImageSource, chain, evenly_spaced, load_dataset
 from ccl.data.folders import scan
+from ccl.data.ingest import ingest
 from ccl.encoders import Encoder, evaluating, extract
 from ccl.errors import UserError
 from ccl.evaluation import Drift, ProbeScore, Reading, confusion_matrix, pixel_features, recognition, score_features
@@ -274,6 +276,7 @@ class ProbeReport:
     class_names: tuple[str, ...]
     confusion: Tensor | None  # (C, C): test images of class i that the classifier took for class j
     from_weights: bool = False  # whether the start is weights that somebody trained
+    skipped: tuple[BadImage, ...] = ()  # left out as not usable
 
     @property
     def warnings(self) -> list[str]:
@@ -313,9 +316,15 @@ def _shown(score: ProbeScore) -> str:
 
 
 def probe(
-    frozen: FrozenEncoder, dataset: Dataset, start: FrozenEncoder | None = None, progress: Progress | None = None
+    frozen: FrozenEncoder,
+    dataset: Dataset,
+    start: FrozenEncoder | None = None,
+    progress: Progress | None = None,
+    max_bad: float = MAX_BAD,
 ) -> ProbeReport:
     """Fit a classifier on the training part and measure it on the test part; with a start, the baselines too.
+
+    Each image is opened once; more than `max_bad` percent of unusable ones are refused.
 
     >>> symbols = ccl.load_dataset("symbols", images_per_class=3, classes=2)
     >>> report = ccl.probe(ccl.frozen("my-encoder"), symbols)
@@ -324,24 +333,55 @@ def probe(
     """
     if dataset.train_labels is None:
         raise UserError(f"{dataset.name} has no labels: put the images of each class in a folder of the class's name")
-    if len(torch.unique(dataset.train_labels)) < 2:
+    has_test = dataset.test is not None and dataset.test_labels is not None
+    rows, labels, is_train, skipped = _read_labelled(frozen, start if has_test else None, dataset, progress, max_bad)
+    if len(torch.unique(labels[is_train])) < 2:
         raise UserError(f"{dataset.name} has one class only; a classifier needs two")
-    total = len(dataset.train) + (0 if dataset.test is None else len(dataset.test))
-    shown = progress or (lambda done, _: None)
-    train = frozen.features(dataset.train, lambda done, _: shown(done, total))
-    if dataset.test is None or dataset.test_labels is None:
-        return ProbeReport(fitted(frozen, dataset, train), {}, dataset.class_names, None)
-    test = frozen.features(dataset.test, lambda done, _: shown(len(train) + done, total))
-    score, linear = score_features(train, dataset.train_labels, test, dataset.test_labels)
-    scores = {"features": score}
-    if start is not None:
-        scores |= baselines(dataset, start)
-        if frozen.version == start.version:  # the start has no other beside it
-            del scores["start"]
-    matrix = confusion_matrix(dataset.test_labels, linear.predict(test), len(dataset.class_names))
-    classifier = fitted(frozen, dataset, train, linear, score)
-    from_weights = start is not None and start.architecture.weights is not None
-    return ProbeReport(classifier, scores, dataset.class_names, matrix, from_weights)
+    train = rows["features"][is_train]
+    dataset = replace(dataset, train_labels=labels[is_train])
+    if is_train.all():
+        return ProbeReport(fitted(frozen, dataset, train), {}, dataset.class_names, None, skipped=skipped)
+    found = {
+        name: score_features(some[is_train], labels[is_train], some[~is_train], labels[~is_train])
+        for name, some in rows.items()
+        if name != "start" or start is None or frozen.version != start.version  # the start has no other beside it
+    }
+    score, linear = found["features"]
+    matrix = confusion_matrix(labels[~is_train], linear.predict(rows["features"][~is_train]), len(dataset.class_names))
+    return ProbeReport(
+        fitted(frozen, dataset, train, linear, score),
+        {name: score for name, (score, _) in found.items()},
+        dataset.class_names,
+        matrix,
+        from_weights=start is not None and start.architecture.weights is not None,
+        skipped=skipped,
+    )
+
+
+def _read_labelled(
+    frozen: FrozenEncoder, start: FrozenEncoder | None, dataset: Dataset, progress: Progress | None, max_bad: float
+) -> tuple[dict[str, Tensor], Tensor, Tensor, tuple[BadImage, ...]]:
+    """Rows (N, F) of both parts by what reads them, their labels (N,), which are for training (N,), and what is bad."""
+    assert dataset.train_labels is not None
+    source, labels = dataset.train, dataset.train_labels
+    if dataset.test is not None and dataset.test_labels is not None:
+        source, labels = chain([source, dataset.test]), torch.cat([labels, dataset.test_labels])
+    rows: defaultdict[str, list[Tensor]] = defaultdict(list)
+    positions, skipped = list[int](), list[BadImage]()
+    for chunk in ingest(Found.of(source), frozen.resize, progress=progress, max_bad=max_bad):
+        positions += chunk.positions
+        skipped += chunk.bad
+        if len(chunk.source):
+            rows["features"].append(extract(frozen.encoder, chunk.source, frozen.viewer))
+            if start is not None:
+                rows["start"].append(extract(start.encoder, chunk.source, start.viewer))
+                for name, some in pixel_features(chunk.source).items():
+                    rows[name].append(some)
+    if not positions:
+        raise UserError(f"none of the files of {dataset.name} is a usable image")
+    there = torch.tensor(positions)
+    is_train = there < len(dataset.train)
+    return {name: torch.cat(some) for name, some in rows.items()}, labels[there], is_train, tuple(skipped)
 
 
 def baselines(dataset: Dataset, start: FrozenEncoder) -> dict[str, ProbeScore]:

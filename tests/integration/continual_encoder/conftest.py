@@ -13,8 +13,7 @@ from drops import Deliver, deliver_to
 from PIL import Image
 
 from ccl.cli import main
-from ccl.continual_encoder import FrozenEncoder
-from ccl.continual_encoder import frozen as frozen_module
+from ccl.continual_encoder import FrozenEncoder, uses
 from ccl.data import load_dataset
 from ccl.encoders import make_encoder
 from ccl.settings import EncoderSettings
@@ -100,11 +99,12 @@ def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 def command(shell: Command, make_frozen: MakeFrozen, monkeypatch: pytest.MonkeyPatch) -> Command:
     """The same, with an untrained encoder in every state."""
 
-    def frozen(state: Path, version: int | None) -> FrozenEncoder:
+    def frozen(folder: Path, version: int | None) -> FrozenEncoder:
         return make_frozen(version=version or 3, seed=version or 3)
 
-    monkeypatch.setattr(frozen_module, "frozen", frozen)
-    monkeypatch.setattr(frozen_module, "start", lambda state: make_frozen(version=0, seed=99))
+    monkeypatch.setattr(uses, "frozen", frozen)
+    monkeypatch.setattr(uses, "start", lambda folder: make_frozen(version=0, seed=99))
+    monkeypatch.setattr(uses, "remembered", lambda folder, version: None)
     return shell
 
 

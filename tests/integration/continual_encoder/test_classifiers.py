@@ -45,7 +45,7 @@ def test_a_classifier_is_measured_on_what_it_was_not_fitted_on(make_frozen: Make
     assert found.about.accuracy is not None
     assert (found.about.accuracy.num_images, found.about.accuracy.num_neighbours) == (4, 8)
     assert found.about.accuracy.linear == found.about.accuracy.knn == 100.0
-    assert told == [(16, 20), (20, 20)]
+    assert told[-1] == (20, 20)
 
 
 def test_wrong_labels_in_the_test_part_are_counted(make_frozen: MakeFrozen, labelled: Path) -> None:

@@ -1,19 +1,23 @@
-"""How often a drop's files are opened before they are learned."""
+"""How often a file is opened: by each use once, by a first drop twice."""
 
 import os
+import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
+from ccl.continual_encoder import FrozenEncoder, uses
 
 _opened: list[str] | None = None
 
 
 def _note_opening(event: str, arguments: tuple[object, ...]) -> None:
-    if event == "open" and _opened is not None and "week-" in str(arguments[0]):
+    if event == "open" and _opened is not None and re.search("/(week-[0-9]|fruit)/", str(arguments[0])):
         _opened.append(os.path.basename(str(arguments[0])))
 
 
@@ -36,3 +40,33 @@ def test_a_file_is_opened_once_and_twice_in_a_first_drop(tmp_path: Path, deliver
     assert _openings(encoder, deliver("week-1")) == ("known", Counter(first))
     mixed = [f"{number:03d}.png" for number in range(10, 50)]  # 20 known, 20 new
     assert _openings(encoder, deliver("week-2", first=10, count=40)) == ("learned", Counter(mixed))
+
+
+@pytest.mark.parametrize("resize", [None, 16])
+def test_a_command_opens_each_image_once(
+    shell: Callable[..., tuple[int, str, str]],
+    make_frozen: Callable[..., FrozenEncoder],
+    labelled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    resize: int | None,
+) -> None:
+    monkeypatch.setattr(uses, "frozen", lambda folder, version: make_frozen(resize=resize))
+    monkeypatch.setattr(uses, "start", lambda folder: make_frozen(version=0, seed=9, resize=resize))
+
+    def opened_by(*arguments: object) -> Counter[str]:
+        global _opened
+        _opened = []
+        code, _, error = shell(arguments[0], tmp_path, *arguments[1:])
+        found, _opened = Counter(_opened), None
+        assert (code, error) == (0, "")
+        return found
+
+    each = Counter(2 * [f"{number:02d}.png" for number in range(10)])  # of two classes
+    assert opened_by("encode", labelled, "-o", tmp_path / "f.npz") == each
+    assert opened_by("encode", labelled, "-o", tmp_path / "parts", "--shard", "1/1", "--part-images", 7) == each
+    assert opened_by("probe", labelled) == each
+    assert opened_by("predict", labelled, "-o", tmp_path / "p.csv") == each
+    query = labelled / "apple" / "03.png"
+    searched = opened_by("search", query, labelled, "-k", 4, "-o", tmp_path / "s.html")
+    assert searched.total() == 1 + 20 + 1 + 4  # read, and once more those that the sheet shows

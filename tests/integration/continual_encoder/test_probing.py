@@ -153,7 +153,7 @@ def test_the_whole_object(probed: tuple[ContinualEncoder, Path]) -> None:
     rows, paths = encoder.encode(folder, return_paths=True)
     assert rows.shape == (20, encoder.frozen().encoder.num_features)
     assert paths == [path for path, _, _ in answers]
-    with pytest.raises(ValueError, match="1 file can't be used as an image"):
+    with pytest.raises(ValueError, match="1 of 21 images can't be decoded"):
         encoder.encode(folder)
     labels = [Path(path).parent.name for path in paths]
     pipeline = make_pipeline(EncoderTransformer(encoder.folder), LogisticRegression())
