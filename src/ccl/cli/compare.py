@@ -22,7 +22,6 @@ from ccl.cli.options import (
     with_data,
 )
 from ccl.errors import RefusedError, UserError
-from ccl.loading import load_settings
 from ccl.strategies import STRATEGIES as ROWS
 from ccl.strategies import strategy_title
 
@@ -88,6 +87,7 @@ def chosen_grid(
 ) -> "Grid":
     """The grid that the words on the command line describe; a typo is reported before torch is imported."""
     from ccl.cli.value_lists import assignment_lists, named, numbers
+    from ccl.loading import load_settings
 
     chosen, learned = named(strategies, "--strategies", ROWS), named(objectives, "--objectives", OBJECTIVES)
     columns, cuts, varied = numbers(seeds, "--seeds"), numbers(steps, "--steps"), assignment_lists(vary)
@@ -110,6 +110,8 @@ def pairs_left_out(
 
     Without objectives it is the preset's own.
     """
+    from ccl.loading import load_settings  # torch takes seconds
+
     axis = objectives or [load_settings(preset, assignments).objective]
     found: dict[tuple[str, str], str] = {}
     for objective in axis:
