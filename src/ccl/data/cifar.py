@@ -1,21 +1,28 @@
-"""CIFAR-10 and CIFAR-100 in their official python layout, read without running what their pickles ask for."""
+"""CIFAR-10 and CIFAR-100 in their official python layout: fetched, compared with their md5 sums, and read."""
 
 import hashlib
+import http.client
+import io
 import pickle
+import tempfile
+import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from ccl.data.dataset import Dataset
+from ccl.atomic_files import move_into_place
+from ccl.data.archives import DAMAGE, copy_member, tar_members
+from ccl.data.dataset import Dataset, Progress
 from ccl.data.sources import ArraySource
 from ccl.errors import UserError
 
 _ADDRESS = "https://www.cs.toronto.edu/~kriz/"
+_CHUNK = 1 << 20
+_TIMEOUT = 30  # seconds without a byte
 
 
 @dataclass(frozen=True)
@@ -24,12 +31,8 @@ class Layout:
 
     name: str
     folder: str
-    members: dict[str, str]  # file -> md5
-    train_files: tuple[str, ...]
-    test_file: str
-    meta_file: str
-    label_key: str
-    names_key: str
+    members: Mapping[str, str]  # file -> md5: the training parts in order, then the test part, then the names
+    prefix: str  # of the keys of labels and names
     url: str
     archive_md5: str
 
@@ -47,11 +50,7 @@ LAYOUTS = {
             "test_batch": "40351d587109b95175f43aff81a1287e",
             "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
         },
-        train_files=("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
-        test_file="test_batch",
-        meta_file="batches.meta",
-        label_key="labels",
-        names_key="label_names",
+        prefix="",
         url=_ADDRESS + "cifar-10-python.tar.gz",
         archive_md5="c58f30108f718f92721af3b95e74349a",
     ),
@@ -63,11 +62,7 @@ LAYOUTS = {
             "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
             "meta": "7973b15100ade9c7d40fb424638fde48",
         },
-        train_files=("train",),
-        test_file="test",
-        meta_file="meta",
-        label_key="fine_labels",
-        names_key="fine_label_names",
+        prefix="fine_",
         url=_ADDRESS + "cifar-100-python.tar.gz",
         archive_md5="eb9058c3a382ffc7106e4002c42a8d85",
     ),
@@ -79,87 +74,86 @@ def is_present(layout: Layout, root: Path) -> bool:
 
 
 def read(layout: Layout, root: Path) -> Dataset:
-    """The whole set, after the md5 sum of every file has been compared."""
+    """The whole set; a file that is not the official one is refused."""
     folder = root / layout.folder
     if not is_present(layout, root):
         raise UserError(f"{layout.name} not found at {folder}; set --data-root or CCL_DATA, or pass --download")
-    for member, expected in layout.members.items():
-        with (folder / member).open("rb") as file:
-            if hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != expected:
-                raise UserError(
-                    f"{folder / member} is not the official file (md5 differs); delete it and download it again"
-                )
-    train = [_images_and_labels(folder / member, layout.label_key) for member in layout.train_files]
-    test_images, test_labels = _images_and_labels(folder / layout.test_file, layout.label_key)
+    *parts, names = (_content(folder / member, md5) for member, md5 in layout.members.items())
+    images = [torch.from_numpy(part["data"].reshape(-1, 3, 32, 32).copy()) for part in parts]  # (N, 3, 32, 32) each
+    labels = [torch.tensor(part[f"{layout.prefix}labels"]) for part in parts]
     return Dataset(
         name=layout.name,
-        train=ArraySource(torch.cat([images for images, _ in train])),
-        train_labels=torch.cat([labels for _, labels in train]),
-        test=ArraySource(test_images),
-        test_labels=test_labels,
-        class_names=tuple(load_plain_pickle(folder / layout.meta_file)[layout.names_key]),
+        train=ArraySource(torch.cat(images[:-1])),
+        train_labels=torch.cat(labels[:-1]),
+        test=ArraySource(images[-1]),
+        test_labels=labels[-1],
+        class_names=tuple(names[f"{layout.prefix}label_names"]),
         fingerprint="",
     )
 
 
-def _images_and_labels(path: Path, label_key: str) -> tuple[Tensor, Tensor]:
-    """uint8 (N, 3, 32, 32) and int64 (N,), of a file whose md5 sum was compared."""
-    content = load_plain_pickle(path)
-    # A copy, because the pickle's bytes are read-only.
-    images = torch.from_numpy(content["data"].pixels.reshape(-1, 3, 32, 32).copy())
-    return images, torch.tensor(content[label_key], dtype=torch.int64)
-
-
-class _Kind:
-    """Stands in for numpy.dtype: remembers its code, ignores its state."""
-
-    def __init__(self, code: str, *_: object) -> None:
-        self.code = code
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-
-class _Array:
-    """Stands in for numpy.ndarray: takes bytes only.
-
-    numpy's own reconstruction trusts the pickled dtype, whose flags can turn raw bytes into object pointers.
-    """
-
-    def __init__(self, *_: object) -> None:
-        self.pixels: NDArray[np.uint8] = np.empty((0,), dtype=np.uint8)
-
-    def __setstate__(self, state: tuple[int, tuple[int, ...], _Kind, bool, bytes | str]) -> None:
-        _, shape, kind, is_fortran, raw = state
-        content = raw.encode("latin1") if isinstance(raw, str) else raw  # str: written by Python 2
-        if kind.code != "u1":
-            raise pickle.UnpicklingError("an array that is not of bytes")
-        self.pixels = np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if is_fortran else "C")
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Containers, numbers, strings and byte arrays; every other name that a pickle asks for is refused."""
-
-    _allowed = {  # noqa: RUF012 -- a constant
-        ("numpy.core.multiarray", "_reconstruct"): _Array,
-        ("numpy._core.multiarray", "_reconstruct"): _Array,
-        ("numpy", "ndarray"): "ndarray",
-        ("numpy", "dtype"): _Kind,
-    }
+class _ArrayUnpickler(pickle.Unpickler):
+    """Containers, numbers, strings and arrays; whatever else a pickle asks for is refused."""
 
     def find_class(self, module: str, name: str) -> object:
-        if (module, name) not in self._allowed:
+        known = {"_reconstruct": np.empty(0).__reduce__()[0], "ndarray": np.ndarray, "dtype": np.dtype}
+        if module.partition(".")[0] != "numpy" or name not in known:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}")
-        return self._allowed[module, name]
+        return known[name]
 
 
-def load_plain_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary in a pickle; anything that would run code, or is damaged, is a UserError."""
+def _content(path: Path, md5: str) -> dict[str, Any]:
+    """The dictionary in an official file, whose bytes are compared before they are unpickled."""
+    content = path.read_bytes()
+    if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
+        raise UserError(f"{path} is not the official file (md5 differs); delete it and download it again")
+    return dict(_ArrayUnpickler(io.BytesIO(content), encoding="latin1").load())  # written by Python 2
+
+
+def fetch(layout: Layout, root: Path, progress: Progress | None = None) -> None:
+    """Download the archive and put its members into the layout's folder below the root.
+
+    All work is done in a temporary folder beside the goal; files move into place by atomic renames, at the very end.
+    """
     try:
-        with path.open("rb") as file:
-            content = _PlainUnpickler(file, encoding="latin1").load()
-    except Exception as error:  # damaged pickles raise nearly anything
-        raise UserError(f"{path} can't be read safely: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} does not hold a dictionary")
-    return content
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as scratch:
+            archive = Path(scratch) / "archive.tar.gz"
+            if (md5 := _download(layout.url, archive, progress)) != layout.archive_md5:
+                raise UserError(f"what {layout.url} sent has md5 {md5}, not {layout.archive_md5}; try again later")
+            unpacked = Path(scratch) / "unpacked"
+            _unpack(archive, unpacked, layout)
+            (root / layout.folder).mkdir(exist_ok=True)
+            for member in layout.members:
+                move_into_place(unpacked / member, root / layout.folder / member)
+    except UserError:
+        raise
+    except (*DAMAGE, http.client.HTTPException) as error:  # a URLError is an OSError
+        raise UserError(f"can't download {layout.url} to {root}: {' '.join(str(error).split())}") from error
+
+
+def _download(url: str, goal: Path, progress: Progress | None) -> str:
+    """Write the bytes to a file and return their md5."""
+    state, done = hashlib.md5(usedforsecurity=False), 0
+    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer, goal.open("wb") as file:
+        total = int(answer.headers.get("Content-Length") or 0)
+        while chunk := answer.read(_CHUNK):
+            file.write(chunk)
+            state.update(chunk)
+            done += len(chunk)
+            if progress is not None:
+                progress(done, total)
+    return state.hexdigest()
+
+
+def _unpack(archive: Path, goal: Path, layout: Layout) -> None:
+    """Only plain files with the known names are written, under those names: the archive can't choose a path."""
+    goal.mkdir()
+    with archive.open("rb") as file:
+        for member in tar_members(archive, file):
+            parent, _, name = member.name.rpartition("/")
+            if parent == layout.folder and name in layout.members and member.is_plain:
+                copy_member(member, goal / name)
+    for name in layout.members:
+        if not (goal / name).is_file():
+            raise UserError(f"the archive lacks {layout.folder}/{name}")

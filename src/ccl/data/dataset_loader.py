@@ -93,12 +93,11 @@ def _opened(name: str, root: Path, resize: int | None, seed: int, download: bool
             return joined([generate(domain, seed, size) for domain in EMBEDDED_DOMAINS], name)
         return generate(name, seed, size)
     if name in ("cifar10", "cifar100"):
-        from ccl.data.cifar import LAYOUTS, is_present, read
-        from ccl.data.downloads import fetch_archive
+        from ccl.data.cifar import LAYOUTS, fetch, is_present, read
 
         layout = LAYOUTS[name]
         if download and not is_present(layout, root):
-            fetch_archive(layout.url, layout.archive_md5, root, layout.folder, layout.members, progress)
+            fetch(layout, root, progress)
         return read(layout, root)
     if name in ("imagenet-sub", "imagenet-full"):
         return replace(scan(root / "imagenet"), name=name)

@@ -9,7 +9,7 @@ import pytest
 from crafted_tars import sparse_entry, tar_entry
 
 from ccl.data import archives
-from ccl.data.downloads import fetch_archive
+from ccl.data.cifar import Layout, fetch
 from ccl.errors import UserError
 
 MEMBERS = {"train": "", "test": ""}  # md5 sums are compared when the set is read
@@ -26,7 +26,7 @@ def _fetch(tmp_path: Path, entries: list[bytes], end: bytes = bytes(1024)) -> Pa
     archive = tmp_path / "a.tar.gz"
     archive.write_bytes(gzip.compress(b"".join(entries) + end))
     md5 = hashlib.md5(archive.read_bytes(), usedforsecurity=False).hexdigest()
-    fetch_archive(archive.as_uri(), md5, root, "set", MEMBERS)
+    fetch(Layout("set", "set", MEMBERS, "", archive.as_uri(), md5), root)
     return root
 
 
