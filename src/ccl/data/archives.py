@@ -5,7 +5,6 @@ import errno
 import gzip
 import hashlib
 import io
-import json
 import lzma
 import os
 import shutil
@@ -15,12 +14,11 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple, cast
 
-from ccl.atomic_files import remove, write_file
+from ccl.atomic_files import remove
 from ccl.data import decoding
 from ccl.data.dataset import Progress
 from ccl.data.decoding import is_image_name
@@ -34,7 +32,6 @@ RATIO_FROM = 1 << 30  # … where it unpacks to more bytes than these
 MARGIN = 1 << 28  # bytes to leave free on the disk
 _MAX_HEADER = 1 << 24  # bytes; tarfile reads a header at once, however long it says it is
 _CHUNK = 1 << 20
-_MANIFEST = "unpacked.json"
 _BY_HAND = "unpack it by hand and give the folder"
 COMPRESSIONS: dict[bytes, Callable[[BinaryIO], object]] = {
     b"\x1f\x8b": gzip.open,
@@ -53,8 +50,7 @@ def is_archive_name(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-@dataclass(frozen=True)
-class Unpacked:
+class Unpacked(NamedTuple):
     """The images of an archive, sorted by name, folder by folder."""
 
     members: tuple[str, ...]  # their names within it, as it has them; two may be equal
@@ -74,65 +70,35 @@ class Member(NamedTuple):
 
 
 def unpack(archive: Path, scratch: Path, progress: Progress | None = None) -> Unpacked:
-    """The images of an archive, unpacked into a folder below `scratch`, or found there as unpacked before.
-
-    What is there is used only if it is complete, i.e. has a manifest, which is written last, and the files that it
-    names, and if the archive still has the same size and time of change.
-    """
+    """The images of an archive, unpacked into a folder below `scratch`; one that was broken off is replaced."""
+    folder = scratch / hashlib.blake2b(os.fsencode(archive.absolute()), digest_size=16).hexdigest()
     try:
-        folder = scratch / _key(archive)
-        if (unpacked := _reopened(folder)) is None:
+        remove(folder)
+        folder.mkdir(parents=True)
+        try:
+            return _unpack(archive, folder, progress)
+        except BaseException:
             remove(folder)
-            folder.mkdir(parents=True)
-            try:
-                _unpack(archive, folder, progress)
-            except BaseException:
-                remove(folder)
-                raise
-            unpacked = _reopened(folder)
+            raise
     except UserError:
         raise
     except DAMAGE as error:
         raise UserError(_explained(archive, scratch, error)) from error
-    assert unpacked is not None
-    return unpacked
-
-
-def _key(archive: Path) -> str:
-    about = archive.stat()
-    whole = b"%b\0%d %d %d" % (os.fsencode(archive.absolute()), about.st_size, about.st_mtime_ns, about.st_ino)
-    return hashlib.blake2b(whole, digest_size=16).hexdigest()
 
 
 def _explained(archive: Path, scratch: Path, error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no room to unpack {str(archive)!r}: {_free(scratch):,} bytes are free in {str(scratch)!r}"
+        free = shutil.disk_usage(scratch).free
+        return f"no room to unpack {str(archive)!r}: {free:,} bytes are free in {str(scratch)!r}"
     if isinstance(error, OSError) and error.strerror and error.errno != errno.EINVAL:  # that is a seek to nowhere
         return f"can't unpack {str(archive)!r} into {str(scratch)!r}: {error.strerror}"
     why = " ".join(f"{type(error).__name__}: {error}".split())
     return f"{str(archive)!r} is damaged or not an archive of its suffix ({why}); fetch it again, or {_BY_HAND}"
 
 
-def _file_name(number: int, member: str) -> str:
-    return f"{number:07}{os.path.splitext(member)[1].lower()}"
-
-
-def _reopened(folder: Path) -> Unpacked | None:
-    """What was unpacked before, or None where a file of it is not there as it was written."""
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        members = [name for name, _, _ in manifest["images"]]
-        paths = [os.path.join(folder, _file_name(number, name)) for name, number, _ in manifest["images"]]
-        if any(os.stat(path).st_size != row[2] for path, row in zip(paths, manifest["images"], strict=True)):
-            return None
-        return Unpacked(tuple(members), tuple(paths), tuple(manifest["others"]), manifest["special"])
-    except (OSError, ValueError, TypeError, LookupError):
-        return None
-
-
-def _unpack(archive: Path, goal: Path, progress: Progress | None) -> None:
+def _unpack(archive: Path, goal: Path, progress: Progress | None) -> Unpacked:
     """Only plain files that are called like images are written, by numbers: an archive can't choose a path."""
-    images: list[tuple[str, int, int]] = []
+    images: list[tuple[str, str]] = []  # name in the archive, path
     others: list[str] = []
     num_special = 0
     with archive.open("rb") as file:
@@ -148,13 +114,14 @@ def _unpack(archive: Path, goal: Path, progress: Progress | None) -> None:
             else:
                 if len(images) == MAX_IMAGES:
                     raise UserError(f"{str(archive)!r} holds more than {MAX_IMAGES:,} images; split it")
-                _write(archive, member, goal / _file_name(len(images), member.name))
-                images.append((member.name, len(images), member.num_bytes))
+                path = goal / f"{len(images):07}{os.path.splitext(member.name)[1].lower()}"
+                _write(archive, member, path)
+                images.append((member.name, str(path)))
                 if progress is not None:
                     progress(min(file.tell(), num_bytes), num_bytes)
-    images.sort(key=lambda row: (row[0].split("/"), row[1]))
-    manifest = {"images": images, "others": sorted(others), "special": num_special}
-    write_file(goal / _MANIFEST, json.dumps(manifest))  # ASCII, whatever bytes the names hold
+    images.sort(key=lambda image: (image[0].split("/"), image[1]))
+    names, paths = tuple(name for name, _ in images), tuple(path for _, path in images)
+    return Unpacked(names, paths, tuple(sorted(others)), num_special)
 
 
 def _write(archive: Path, member: Member, goal: Path) -> None:
@@ -171,46 +138,39 @@ def copy_member(member: Member, goal: Path) -> None:
     """Write a member to a new file, and no more of it than it says it has."""
     written = 0
     with member.open() as content, goal.open("xb") as file:
-        while chunk := content.read(_CHUNK):
+        while written <= member.num_bytes and (chunk := content.read(_CHUNK)):
             written += file.write(chunk)
-            if written > member.num_bytes:
-                break
     if written != member.num_bytes:
         raise EOFError(f"{member.name!r} does not have the {member.num_bytes} bytes it should have")
 
 
-def _free(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
-
-
 def _check_room(archive: Path, folder: Path, num_bytes: int) -> None:
-    if num_bytes + MARGIN > (free := _free(folder)):
+    if num_bytes + MARGIN > (free := shutil.disk_usage(folder).free):
         raise UserError(
             f"no room to unpack {str(archive)!r}: {num_bytes + MARGIN:,} bytes are needed, {free:,} are free "
             f"in {str(folder.parent)!r}"
         )
 
 
-def _limit(file: BinaryIO) -> int:
-    position = file.tell()
-    num_bytes = file.seek(0, os.SEEK_END)
-    file.seek(position)
-    return max(RATIO_FROM, MAX_RATIO * num_bytes)
+class _Limit:
+    """How many bytes an archive may unpack to."""
 
+    def __init__(self, archive: Path, file: BinaryIO) -> None:
+        self._archive, self._most = archive, max(RATIO_FROM, MAX_RATIO * os.fstat(file.fileno()).st_size)
 
-def _bomb(archive: str, limit: int) -> UserError:
-    return UserError(
-        f"{archive!r} would unpack to more than {limit:,} bytes, far more than its own size suggests, and is refused; "
-        f"if you trust it, {_BY_HAND}"
-    )
+    def check(self, num_bytes: int) -> None:
+        if num_bytes > self._most:
+            raise UserError(
+                f"{str(self._archive)!r} would unpack to more than {self._most:,} bytes, far more than its own size "
+                f"suggests, and is refused; if you trust it, {_BY_HAND}"
+            )
 
 
 def _zip_members(path: Path, file: BinaryIO, goal: Path) -> Iterator[Member]:
     """All that is in a zip, in the order in which it lies there; whether there is room is known at once."""
     with zipfile.ZipFile(file) as archive:
         wanted = sum(entry.file_size for entry in archive.infolist() if is_image_name(entry.filename))
-        if wanted > (limit := _limit(file)):
-            raise _bomb(str(path), limit)
+        _Limit(path, file).check(wanted)
         _check_room(path, goal, wanted)
 
         def opened(entry: zipfile.ZipInfo) -> IO[bytes]:
@@ -236,7 +196,7 @@ def tar_members(path: Path, file: BinaryIO) -> Iterator[Member]:
     start = file.read(6)
     file.seek(0)
     decompress = next((opener for magic, opener in COMPRESSIONS.items() if start.startswith(magic)), None)
-    stream = _Bounded(file if decompress is None else cast(BinaryIO, decompress(file)), str(path), _limit(file))
+    stream = _Bounded(file if decompress is None else cast(BinaryIO, decompress(file)), _Limit(path, file))
     with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as archive:
         while (entry := archive.next()) is not None:
             if not entry.isdir():
@@ -261,8 +221,8 @@ def _content(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
 class _Bounded(io.RawIOBase):
     """A tar's bytes up to a limit, and not too many at once: tarfile itself would unpack a bomb to step over it."""
 
-    def __init__(self, stream: BinaryIO, name: str, limit: int) -> None:
-        self._stream, self._name, self._limit = stream, name, limit
+    def __init__(self, stream: BinaryIO, limit: _Limit) -> None:
+        self._stream, self._limit = stream, limit
 
     def seekable(self) -> bool:
         return True
@@ -271,13 +231,11 @@ class _Bounded(io.RawIOBase):
         return self._stream.tell()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if offset > self._limit:
-            raise _bomb(self._name, self._limit)
+        self._limit.check(offset)
         return self._stream.seek(offset, whence)
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= _MAX_HEADER:
             raise tarfile.ReadError(f"a header of {size} bytes")
-        if self.tell() + size > self._limit:
-            raise _bomb(self._name, self._limit)
+        self._limit.check(self.tell() + size)
         return self._stream.read(size)
