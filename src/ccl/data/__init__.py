@@ -6,11 +6,10 @@ for: the embedded sets are drawn from a seed, the others are found below a data 
 """
 
 from ccl.data.batches import epoch_batches, evenly_spaced
-from ccl.data.dataset import BadImage, Dataset, write_bad_images
+from ccl.data.dataset import MAX_BAD, BadImage, Dataset, write_bad_images
 from ccl.data.dataset_loader import EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
 from ccl.data.ingest import (
-    MAX_BAD,
     Gathered,
     TooManyBadError,
     collected,

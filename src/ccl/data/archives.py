@@ -156,7 +156,8 @@ class _Limit:
     """How many bytes an archive may unpack to."""
 
     def __init__(self, archive: Path, file: BinaryIO) -> None:
-        self._archive, self._most = archive, max(RATIO_FROM, MAX_RATIO * os.fstat(file.fileno()).st_size)
+        self._archive, self._most = archive, max(RATIO_FROM, MAX_RATIO * file.seek(0, os.SEEK_END))
+        file.seek(0)
 
     def check(self, num_bytes: int) -> None:
         if num_bytes > self._most:

@@ -15,6 +15,7 @@ from ccl.data.sources import ImageSource, chain
 from ccl.errors import UserError, did_you_mean
 
 Progress = Callable[[int, int], None]  # (done, total), in bytes or images; total is 0 where it is not known
+MAX_BAD = 5.0  # percent of files that may be left out
 Classes = int | str | Path | Sequence[str]  # the first so many, a file of names, or the names
 
 

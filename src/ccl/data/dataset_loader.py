@@ -4,9 +4,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from ccl.data.dataset import Classes, Dataset, Progress, joined, narrowed, taken_fingerprint
+from ccl.data.dataset import MAX_BAD, Classes, Dataset, Progress, joined, narrowed, taken_fingerprint
 from ccl.data.folders import scan
-from ccl.data.ingest import MAX_BAD, collected
+from ccl.data.ingest import collected
 from ccl.data.inputs import Found
 from ccl.errors import UserError, did_you_mean
 
@@ -104,7 +104,7 @@ def _opened(name: str, root: Path, resize: int | None, seed: int, download: bool
     if name == "folder" or name.startswith("folder:"):
         return scan(root / name.partition(":")[2])
     if name == "shards" or name.startswith("shards:"):
-        from ccl.data.shard_dataset import read_shards
+        from ccl.data.shards import read_shards
 
         return read_shards(name.partition(":")[2], root, progress)
     raise UserError(f"there is no dataset {name!r}{did_you_mean(name, DATASET_NAMES)}")

@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.data.arrays import content_digest, square_arrays
-from ccl.data.dataset import BadImage, Progress
+from ccl.data.dataset import MAX_BAD, BadImage, Progress
 from ccl.data.decoding import BadImageError, in_full, open_image, square_picture, upright_rgb
 from ccl.data.inputs import Found, find_held, find_named
 from ccl.data.remote_files import is_remote
 from ccl.data.sources import ArraySource, EncodedSource, ImageSource, SourceNames, Spool, SquaredSource
 from ccl.errors import UserError
 
-MAX_BAD = 5.0  # percent
 CHUNK = 512  # images of a chunk; the last may have fewer
 _LOT = 128  # images read at one time, and
 _HELD_BYTES = 1 << 27  # of files, after which a chunk is not filled further

@@ -77,7 +77,7 @@ def find_named(inputs: Sequence[str | Path], scratch: Path, progress: Progress |
     for is_sharded, some in groupby(items, key=lambda item: item.startswith(PREFIX)):
         if is_sharded:
             paths = [path for item in some for path in shard_paths(item.removeprefix(PREFIX))]
-            sharded = open_shards(paths, progress, with_labels=False)
+            sharded = open_shards(paths, progress)
             names: Sequence[str] = SourceNames(sharded.source, range(len(sharded.source)))
             parts.append(Found(sharded.source, names, sharded.notes))
         else:

@@ -1,4 +1,4 @@
-"""Images in shards, read in place by position: which shards a pattern names, and the images of all of them."""
+"""Images in shards, read in place by position: which shards a pattern names, their images, and them as a dataset."""
 
 import glob
 import os
@@ -6,11 +6,11 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,15 +19,15 @@ from PIL import Image
 from torch import Tensor
 
 from ccl.data import remote_files
-from ccl.data.dataset import Progress
+from ccl.data.dataset import MAX_BAD, BadImage, Dataset, Progress
 from ccl.data.decoding import BadImageError, Reduction, decode, errors_as_bad_image, in_full, refuse_length
-from ccl.data.folders import matches
+from ccl.data.folders import HELD_OUT_EVERY, matches
 from ccl.data.parquet_shards import PARQUET
 from ccl.data.remote_files import is_remote
-from ccl.data.shard_index import Shard, ShardIndex, ShardReader, index_of, recent_index
+from ccl.data.shard_index import Shard, ShardReader, index_of, recent_index
 from ccl.data.sources import ImageSource
 from ccl.data.tar_shards import TAR
-from ccl.errors import UserError
+from ccl.errors import UserError, did_you_mean
 
 PREFIX = "shards:"  # before a pattern, wherever images or datasets are named
 KINDS = {".tar": TAR, ".parquet": PARQUET}
@@ -35,7 +35,10 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _MOST_SHARDS = 1_000_000
 _OPEN_SHARDS = 64  # of a process
-_FEW_CLASSES = 1 << 15  # whose numbers take two bytes
+_TEST_NAMES = ("val", "test")  # how the names of test shards, or of their folders, begin
+
+Labels = NDArray[np.int32]
+Mask = NDArray[np.bool_]
 
 
 class ShardSource(ImageSource):
@@ -106,22 +109,26 @@ def _reader(shard: Shard, process: int) -> ShardReader:
     return KINDS[_suffix(shard.path)].open(shard)
 
 
-@dataclass(frozen=True)
-class ShardedImages:
+class ShardedImages(NamedTuple):
     """All images of some shards, in the order of the shards and of each."""
 
     source: ShardSource
-    labels: NDArray[np.signedinteger]  # (N,) in class_names; -1 where there is none; (0,) if they are not wanted
+    labels: Labels  # (N,) in class_names; -1 where there is none
     class_names: tuple[str, ...]  # in the order in which they came
     notes: tuple[str, ...]  # what was skipped, one line each
 
 
-def open_shards(paths: Sequence[str], progress: Progress | None = None, *, with_labels: bool = True) -> ShardedImages:
+def open_shards(paths: Sequence[str], progress: Progress | None = None) -> ShardedImages:
     """The images of these shards; every shard that has no index yet is read once. `progress` counts bytes."""
     shards = [Shard.found(path) for path in paths]
-    _refuse_twice(shards)
+    seen: dict[str, str] = {}
+    for shard in shards:
+        real = os.path.realpath(shard.path)
+        if real in seen:
+            raise UserError(f"shard {shard.path!r} is named twice (also as {seen[real]!r})")
+        seen[real] = shard.path
     # Arrays that grow in place: joining NumPy arrays would have all of them in memory twice.
-    places, sizes, labels, hashes = array("I"), array("I"), array("h"), array("Q")
+    places, sizes, labels, hashes = array("I"), array("I"), array("i"), array("Q")
     counts: list[int] = []
     classes: dict[str, int] = {}
     notes: list[str] = []
@@ -129,40 +136,20 @@ def open_shards(paths: Sequence[str], progress: Progress | None = None, *, with_
     for shard in shards:
         index = index_of(shard, KINDS[_suffix(shard.path)])
         counts.append(len(index.places))
-        places.frombytes(index.places.tobytes())
-        sizes.frombytes(index.sizes.tobytes())
-        if with_labels:
-            some = _renumbered(index, classes)
-            if len(classes) > _FEW_CLASSES and labels.typecode == "h":
-                labels = array("i", labels)
-            labels.frombytes(some.astype(labels.typecode).tobytes())
-        hashes.frombytes(index.key_hashes.tobytes())
+        table = [classes.setdefault(name, len(classes)) for name in index.class_names]
+        some = np.array([*table, -1], np.int32)[index.labels]  # the last one stands for "no label"
+        for values, new in ((places, index.places), (sizes, index.sizes), (labels, some), (hashes, index.key_hashes)):
+            values.frombytes(new.tobytes())
         notes += [f"{shard.path}: {line}" for line in index.notes]
         done += shard.num_bytes
         if progress is not None:
             progress(done, total)
     _refuse_repeated_keys(shards, np.frombuffer(hashes, np.uint64))
-    del hashes
+    if not len(places):
+        raise UserError(f"the {len(shards)} shards hold no images, the first is {shards[0].path!r}")
     numbers = np.repeat(np.arange(len(shards), dtype=np.min_scalar_type(len(shards))), counts)
     source = ShardSource(shards, numbers, np.frombuffer(places, np.uint32), np.frombuffer(sizes, np.uint32))
-    if not len(source):
-        raise UserError(f"the {len(shards)} shards hold no images, the first is {shards[0].path!r}")
-    return ShardedImages(source, np.frombuffer(labels, labels.typecode), tuple(classes), tuple(notes))
-
-
-def _renumbered(index: ShardIndex, classes: dict[str, int]) -> NDArray[np.int32]:
-    """An index's labels in the classes of all shards, to which its own are added."""
-    table = [classes.setdefault(name, len(classes)) for name in index.class_names]
-    return np.array([*table, -1], np.int32)[index.labels]  # the last one stands for "no label"
-
-
-def _refuse_twice(shards: Sequence[Shard]) -> None:
-    seen: dict[str, str] = {}
-    for shard in shards:
-        real = os.path.realpath(shard.path)
-        if real in seen:
-            raise UserError(f"shard {shard.path!r} is named twice (also as {seen[real]!r})")
-        seen[real] = shard.path
+    return ShardedImages(source, np.frombuffer(labels, np.int32), tuple(classes), tuple(notes))
 
 
 def _refuse_repeated_keys(shards: Sequence[Shard], hashes: NDArray[np.uint64]) -> None:
@@ -214,16 +201,6 @@ def shard_paths(pattern: str, base: Path | str = "") -> list[str]:
     return found
 
 
-def absolute_input(text: str) -> str:
-    """An input as a process with another current folder has to name it."""
-    is_sharded = text.startswith(PREFIX)
-    pattern = text.removeprefix(PREFIX)
-    first = next(_expanded(pattern)) if is_sharded else pattern
-    if not (is_remote(first) or os.path.isabs(first)):
-        pattern = os.path.join(os.getcwd(), os.path.expanduser(pattern))
-    return f"{PREFIX}{pattern}" if is_sharded else pattern
-
-
 def _expanded(pattern: str) -> Iterator[str]:
     """The pattern with each of its braces replaced by each of what they hold, as shells do."""
     parts = _BRACES.split(pattern)  # text and the insides of braces in turn
@@ -241,3 +218,90 @@ def _choices(inside: str) -> Sequence[str]:
         raise UserError(f"{{{inside}}} counts down, or to more than {_MOST_SHARDS:,}")
     width = len(first) if first.startswith("0") else 0
     return [str(number).zfill(width) for number in range(int(first), int(last) + 1)]
+
+
+def read_shards(pattern: str, root: Path, progress: Progress | None = None) -> Dataset:
+    """The dataset in the shards that a pattern names below the data root; only indices are read.
+
+    Labels come from the records; the test part is shards called val… or test…, else every fifth record of each class.
+    """
+    paths = shard_paths(pattern, root)
+    test_shards = [number for number, path in enumerate(paths) if _is_test(path, root)]
+    if len(test_shards) == len(paths):
+        raise UserError(f"all shards of {pattern!r} are called val… or test…, so there is nothing to learn from")
+    whole = open_shards(paths, progress)  # both parts at once: keys must be distinct over both
+    is_test, is_labelled = np.isin(whole.source.numbers, test_shards), whole.labels >= 0
+    name, notes = os.path.basename(pattern) or root.resolve().name, whole.notes
+    if not is_labelled.any():
+        if test_shards:
+            notes = (*notes, f"{pattern}: its images have no labels, so the test shards are skipped")
+        return Dataset(name, _at(whole, ~is_test), None, None, None, (), "", notes=notes)
+    skipped = _unlabelled(whole, is_labelled)
+    labels, class_names = _sorted_classes(whole)
+    if not is_test.any():
+        is_test = _held_out(labels)
+        notes = (*notes, f"{pattern} has no test shards: every {HELD_OUT_EVERY}th record of each class is held out")
+    is_train, is_test = ~is_test & is_labelled, is_test & is_labelled
+    labels, class_names = _without_test_only(labels, class_names, is_train, is_test)
+    train_labels, test_labels = (torch.from_numpy(labels[part].astype(np.int64)) for part in (is_train, is_test))
+    train, test = _at(whole, is_train), _at(whole, is_test) if is_test.any() else None
+    return Dataset(
+        *(name, train, train_labels, test, None if test is None else test_labels, class_names, ""),
+        skipped=skipped,
+        notes=notes,
+    )
+
+
+def _is_test(path: str, root: Path) -> bool:
+    # Of a path in a store without scheme and bucket, else below the root: neither may be called test by chance.
+    below = "/".join(path.split("/")[3:]) if is_remote(path) else os.path.relpath(path, root)
+    folder, name = os.path.split(below)
+    return name.lower().startswith(_TEST_NAMES) or os.path.basename(folder).lower().startswith(_TEST_NAMES)
+
+
+def _at(whole: ShardedImages, is_wanted: Mask) -> ImageSource:
+    positions = torch.from_numpy(np.nonzero(is_wanted)[0])
+    return whole.source.subset(positions).with_ids(torch.arange(len(positions)))
+
+
+def _unlabelled(whole: ShardedImages, is_labelled: Mask) -> tuple[BadImage, ...]:
+    """Records without a label among others that have one, as images that are left out."""
+    missing = np.nonzero(~is_labelled)[0].tolist()
+    if len(missing) > MAX_BAD / 100 * len(whole.source):
+        raise UserError(
+            f"{len(missing)} of {len(whole.source)} records have no label, the first is "
+            f"{whole.source.name(missing[0])}; label all of them, or none"
+        )
+    return tuple(BadImage(whole.source.name(at), "it has no label, and others have one") for at in missing)
+
+
+def _sorted_classes(whole: ShardedImages) -> tuple[Labels, tuple[str, ...]]:
+    """Labels and classes in an order that does not depend on that of the records: by number, else by name."""
+    names = whole.class_names
+    are_numbers = all(name.isdecimal() for name in names)
+    order = sorted(range(len(names)), key=lambda at: (int(names[at]), names[at]) if are_numbers else names[at])
+    table = np.full(len(names) + 1, -1, np.int32)  # the last one stands for "no label"
+    table[order] = np.arange(len(order))
+    return table[whole.labels], tuple(names[at] for at in order)
+
+
+def _held_out(labels: Labels) -> Mask:
+    """Every fifth record of each class, in the order of the records."""
+    order = np.argsort(labels, kind="stable")
+    ranked = labels[order]
+    starts = np.searchsorted(ranked, ranked)  # where each one's class begins
+    held = np.zeros(len(labels), bool)
+    held[order] = (np.arange(len(labels)) - starts) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    return held
+
+
+def _without_test_only(
+    labels: Labels, class_names: Sequence[str], is_train: Mask, is_test: Mask
+) -> tuple[Labels, tuple[str, ...]]:
+    """Refuses a class that is in the test shards only; classes of records that are left out are let go."""
+    learned = np.unique(labels[is_train])
+    for label in np.setdiff1d(labels[is_test], learned).tolist():
+        known = [class_names[at] for at in learned.tolist()]
+        name = class_names[label]
+        raise UserError(f"class {name!r} of the test shards is not in the others{did_you_mean(name, known)}")
+    return np.searchsorted(learned, labels).astype(np.int32), tuple(class_names[at] for at in learned.tolist())

@@ -248,17 +248,6 @@ def test_files_and_shards_are_gathered_together_in_their_order(tmp_path: Path) -
     assert found.source.ids.tolist() == [0, 1, 2]
 
 
-def test_labels_are_the_same_where_classes_are_too_many_for_two_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = [str(path) for path in labelled_tars(tmp_path, num_classes=30)]
-    few = open_shards(paths)
-    monkeypatch.setattr("ccl.data.shards._FEW_CLASSES", 15)  # reached in the second shard
-    many = open_shards(paths)
-    assert (few.labels.itemsize, many.labels.itemsize) == (2, 4)
-    assert few.labels.tolist() == many.labels.tolist() == list(range(30))
-
-
 def test_commas_within_braces_do_not_part_datasets() -> None:
     named = ["shards:x/{a,b}-{0..3}.tar", "digits", "shards:{c,d}.tar"]
     assert load_settings("demo", [f"dataset={','.join(named)}"]).dataset == named
