@@ -5,7 +5,6 @@ its own over the whole stream, and labels serve only to cut streams and to evalu
 for: the embedded sets are drawn from a seed, the others are found below a data root.
 """
 
-from ccl.data.batches import epoch_batches, evenly_spaced
 from ccl.data.dataset import MAX_BAD, BadImage, Dataset, write_bad_images
 from ccl.data.dataset_loader import EMBEDDED_DOMAINS, data_root, load_dataset
 from ccl.data.decoding import BadImageError
@@ -30,6 +29,8 @@ from ccl.data.streams import (
     data_incremental,
     describe,
     domain_incremental,
+    epoch_batches,
+    evenly_spaced,
     of_classes,
     task_free,
 )

@@ -4,15 +4,17 @@ Handwritten digits (real images, from scikit-learn), light capitals on dark colo
 stripes, outlined symbols in noise, and textures. Colours are drawn apart from the class.
 """
 
+import math
+from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from ccl.data import glyphs, textures
 from ccl.data.dataset import Dataset, numbered
 from ccl.data.sources import ArraySource
 from ccl.seeding import hashed, permutation
@@ -29,6 +31,18 @@ _SYMBOL_NAMES = "spade heart star arrow knight infinity sum note umbrella teleph
 GREEK = dict(zip("αβγδθλξπψω", _GREEK_NAMES.split(), strict=True))
 SYMBOLS = dict(zip("♠♥★➔♞∞∑♪☂☎", _SYMBOL_NAMES.split(), strict=True))
 
+_SANS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSansMono-Bold")
+_SERIF = ("DejaVuSerif", "DejaVuSerif-Bold", "DejaVuSerif-Italic", "STIXGeneral", "STIXGeneralBol")
+# The last two of each list are seen in the test part only.
+_LATIN_FONTS = (*_SANS, *_SERIF, "cmr10", "cmss10", "cmtt10", "cmb10", "DejaVuSansMono-Oblique", "STIXGeneralItalic")
+_GREEK_FONTS = (*_SANS, *_SERIF, "DejaVuSansMono-Oblique", "STIXGeneralItalic")
+_SYMBOL_FONTS = ("DejaVuSans", "DejaVuSans-Bold")
+_NUM_TEST_ONLY_FONTS = 2
+
+_MASTER = 128  # side of the canvas on which each glyph is drawn once, large
+_GLYPH = 88  # its longer side there
+_GLYPH_SUPERSAMPLING, _TEXTURE_SUPERSAMPLING = 3, 2
+
 
 def generate(domain: str, seed: int, size: int = NATIVE_SIZE) -> Dataset:
     """One of the five domains: ten classes, 100 training and 40 test images of each, in an order without classes."""
@@ -36,7 +50,8 @@ def generate(domain: str, seed: int, size: int = NATIVE_SIZE) -> Dataset:
         train, test = _digits(seed, size)
         names = tuple("0123456789")
     else:
-        names = _CLASS_NAMES[domain]
+        known = {"capitals": CAPITALS, "greek": GREEK.values(), "symbols": SYMBOLS.values(), "textures": TEXTURES}
+        names = tuple(known[domain])
         train = _drawn(domain, NUM_TRAIN, size, seed, is_test=False)
         test = _drawn(domain, NUM_TEST, size, seed, is_test=True)
     train_images, train_labels = _shuffled(train, seed, domain, "train")
@@ -44,14 +59,6 @@ def generate(domain: str, seed: int, size: int = NATIVE_SIZE) -> Dataset:
     return numbered(
         Dataset(domain, ArraySource(train_images), train_labels, ArraySource(test_images), test_labels, names, "")
     )
-
-
-_CLASS_NAMES: dict[str, tuple[str, ...]] = {
-    "capitals": tuple(CAPITALS),
-    "greek": tuple(GREEK.values()),
-    "symbols": tuple(SYMBOLS.values()),
-    "textures": tuple(textures.TEXTURES),
-}
 
 
 def _shuffled(images: NDArray[np.uint8], *context: int | str) -> tuple[Tensor, Tensor]:
@@ -86,20 +93,20 @@ def _drawn(domain: str, num_each: int, size: int, seed: int, *, is_test: bool) -
     rng = np.random.default_rng(hashed(seed, "embedded", domain, int(is_test)))
 
     def seen(fonts: tuple[str, ...]) -> tuple[str, ...]:
-        return fonts if is_test else fonts[: -glyphs.NUM_TEST_ONLY_FONTS]
+        return fonts if is_test else fonts[:-_NUM_TEST_ONLY_FONTS]
 
     num = 10 * num_each
     if domain == "capitals":
-        ink = glyphs.masks(CAPITALS, seen(glyphs.LATIN_FONTS), num_each, size, rng)
+        ink = _masks(CAPITALS, seen(_LATIN_FONTS), num_each, size, rng)
         front, back = _colours(num, 0.75, 1.0, rng), _colours(num, 0.05, 0.4, rng)
     elif domain == "greek":
-        ink = glyphs.masks("".join(GREEK), seen(glyphs.GREEK_FONTS), num_each, size, rng)
+        ink = _masks("".join(GREEK), seen(_GREEK_FONTS), num_each, size, rng)
         front, back = _colours(num, 0.0, 0.3, rng), _striped(num, size, rng)
     elif domain == "symbols":
-        ink = glyphs.masks("".join(SYMBOLS), glyphs.SYMBOL_FONTS, num_each, size, rng, is_outlined=True)
+        ink = _masks("".join(SYMBOLS), _SYMBOL_FONTS, num_each, size, rng, is_outlined=True)
         front, back = _colours(num, 0.8, 1.0, rng), _noisy(num, size, rng)
     else:
-        ink = textures.fields(num_each, size, rng)
+        ink = _fields(num_each, size, rng)
         dark, light = _colours(num, 0.05, 0.4, rng), _colours(num, 0.6, 1.0, rng)
         swap = rng.random((num, 1, 1, 1)) < 0.5
         front, back = np.where(swap, dark, light), np.where(swap, light, dark)
@@ -130,3 +137,169 @@ def _noisy(num: int, size: int, rng: np.random.Generator) -> Floats:
     """A dim colour with noise of each pixel's own, (N, H, W, 3)."""
     strength = rng.uniform(0.05, 0.12, (num, 1, 1, 1))
     return np.asarray(_colours(num, 0.2, 0.5, rng) + strength * rng.standard_normal((num, size, size, 3)))
+
+
+@lru_cache(maxsize=32)
+def _font(name: str) -> ImageFont.FreeTypeFont:
+    import matplotlib
+
+    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{name}.ttf", 160)
+
+
+@lru_cache(maxsize=1024)
+def _master(font: str, character: str, is_outlined: bool) -> Image.Image:
+    """The glyph in white on black, centred, its longer side always `_GLYPH`."""
+    canvas = Image.new("L", (400, 400))
+    draw = ImageDraw.Draw(canvas)
+    # An outline is the stroke around a glyph whose inside is painted over.
+    stroke = 9 if is_outlined else 0
+    fill = 0 if is_outlined else 255
+    draw.text((200, 200), character, font=_font(font), anchor="mm", fill=fill, stroke_width=stroke, stroke_fill=255)
+    glyph = canvas.crop(canvas.getbbox())
+    scale = _GLYPH / max(glyph.size)
+    size = (max(1, round(glyph.width * scale)), max(1, round(glyph.height * scale)))
+    master = Image.new("L", (_MASTER, _MASTER))
+    left, top = (_MASTER - size[0]) // 2, (_MASTER - size[1]) // 2
+    master.paste(glyph.resize(size, Image.Resampling.BILINEAR), (left, top))
+    return master
+
+
+def _masks(
+    characters: str,
+    fonts: tuple[str, ...],
+    num_each: int,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    is_outlined: bool = False,
+) -> Floats:
+    """Ink in [0, 1] of each character `num_each` times: random font, position, height and tilt, (C·num_each, H, W)."""
+    rows = []
+    for character in characters:
+        for _ in range(num_each):
+            font = fonts[int(rng.integers(len(fonts)))]
+            height, tilt, across, down = rng.uniform((0.60, -16, -1, -1), (0.90, 16, 1, 1))
+            # The whole glyph stays inside: what is left of the side, halved, bounds the shift.
+            room = (1 - height) / 2
+            placed = _placed(_master(font, character, is_outlined), size, height, tilt, across * room, down * room)
+            rows.append(np.asarray(placed, dtype=np.float64) / 255)
+    return np.stack(rows)
+
+
+def _placed(glyph: Image.Image, size: int, height: float, tilt: float, across: float, down: float) -> Image.Image:
+    """The master glyph turned by `tilt` degrees, `height` of the side high, shifted by parts of the side."""
+    side = size * _GLYPH_SUPERSAMPLING
+    scale = _GLYPH / (height * side)  # pixels of the master per pixel of the canvas
+    cosine, sine = scale * math.cos(math.radians(tilt)), scale * math.sin(math.radians(tilt))
+    x, y = side / 2 + across * side, side / 2 + down * side
+    centre = _MASTER / 2
+    # PIL asks for the inverse map: from the canvas back to the master.
+    inverse = (cosine, sine, centre - cosine * x - sine * y, -sine, cosine, centre + sine * x - cosine * y)
+    large = glyph.transform((side, side), Image.Transform.AFFINE, inverse, Image.Resampling.BILINEAR)
+    return large.reduce(_GLYPH_SUPERSAMPLING)
+
+
+# Coordinates run over [0, 1) across and down; parameters of shape (N, 1, 1) make one picture each.
+
+
+def _grid(num: int, side: int, tilt: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Coordinates (N, side, side), turned by `tilt` degrees give or take 8, with a random origin."""
+    down, across = np.mgrid[0:side, 0:side] / side
+    angle = np.radians(tilt + rng.uniform(-8, 8, (num, 1, 1)))
+    origin_x, origin_y = rng.uniform(0, 1, (2, num, 1, 1))
+    x = across * np.cos(angle) + down * np.sin(angle) + origin_x
+    y = down * np.cos(angle) - across * np.sin(angle) + origin_y
+    return x, y
+
+
+def _between(low: float, high: float, num: int, rng: np.random.Generator) -> Floats:
+    return rng.uniform(low, high, (num, 1, 1))
+
+
+def _wave(x: Floats) -> Floats:
+    return 0.5 + 0.5 * np.sin(2 * np.pi * x)
+
+
+def _sharp(values: Floats) -> Floats:
+    """Nearly black and white, with edges a little soft."""
+    return np.clip(0.5 + 4 * (values - 0.5), 0, 1)
+
+
+def _stripes(tilt: float) -> Callable[[int, int, np.random.Generator], Floats]:
+    def draw(num: int, side: int, rng: np.random.Generator) -> Floats:
+        x, _ = _grid(num, side, tilt, rng)
+        return _sharp(_wave(x * _between(2.5, 5, num, rng)))
+
+    return draw
+
+
+def _checker(num: int, side: int, rng: np.random.Generator) -> Floats:
+    x, y = _grid(num, side, 0, rng)
+    frequency = 2 * np.pi * _between(1.5, 3, num, rng)
+    return _sharp(0.5 + np.sin(x * frequency) * np.sin(y * frequency))
+
+
+def _dots(num: int, side: int, rng: np.random.Generator) -> Floats:
+    x, y = _grid(num, side, 30, rng)
+    frequency = _between(2.5, 4.5, num, rng)
+    x, y = (x * frequency) % 1 - 0.5, (y * frequency) % 1 - 0.5
+    return np.clip(0.5 + 8 * (_between(0.28, 0.38, num, rng) - np.hypot(x, y)), 0, 1)
+
+
+def _rings(num: int, side: int, rng: np.random.Generator) -> Floats:
+    down, across = np.mgrid[0:side, 0:side] / side
+    centre_x, centre_y = rng.uniform(0.2, 0.8, (2, num, 1, 1))
+    radius = np.hypot(across - centre_x, down - centre_y)
+    return _sharp(_wave(radius * _between(3, 6, num, rng) + _between(0, 1, num, rng)))
+
+
+def _noise(low: float, high: float) -> Callable[[int, int, np.random.Generator], Floats]:
+    """A dozen waves of random directions with frequencies between the two bounds."""
+
+    def draw(num: int, side: int, rng: np.random.Generator) -> Floats:
+        down, across = np.mgrid[0:side, 0:side] / side
+        values = np.zeros((num, side, side))
+        for _ in range(12):
+            frequency, angle = _between(low, high, num, rng), _between(0, 2 * np.pi, num, rng)
+            phase = _between(0, 2 * np.pi, num, rng)
+            values += np.sin(2 * np.pi * frequency * (across * np.cos(angle) + down * np.sin(angle)) + phase)
+        return np.asarray(np.clip(0.5 + values / 8, 0, 1))
+
+    return draw
+
+
+def _bricks(num: int, side: int, rng: np.random.Generator) -> Floats:
+    x, y = _grid(num, side, 0, rng)
+    frequency = _between(3, 5, num, rng)
+    row = y * frequency
+    along = x * frequency / 2 + 0.5 * (np.floor(row) % 2)
+    to_joint = np.minimum(np.minimum(row % 1, 1 - row % 1), 2 * np.minimum(along % 1, 1 - along % 1))
+    return np.asarray(np.clip(10 * (to_joint - 0.06), 0, 1))
+
+
+def _waves(num: int, side: int, rng: np.random.Generator) -> Floats:
+    x, y = _grid(num, side, 0, rng)
+    bend = _between(0.05, 0.09, num, rng) * np.sin(2 * np.pi * x * _between(1.8, 2.8, num, rng))
+    return _sharp(_wave((y + bend) * _between(3, 5, num, rng)))
+
+
+TEXTURES: dict[str, Callable[[int, int, np.random.Generator], Floats]] = {
+    "upright stripes": _stripes(0),
+    "level stripes": _stripes(90),
+    "diagonal stripes": _stripes(45),
+    "checker": _checker,
+    "dots": _dots,
+    "rings": _rings,
+    "coarse noise": _noise(1, 2.5),
+    "fine noise": _noise(5, 8),
+    "bricks": _bricks,
+    "waves": _waves,
+}
+
+
+def _fields(num_each: int, size: int, rng: np.random.Generator) -> Floats:
+    """Every texture `num_each` times, drawn at twice the size and averaged down: (10·num_each, H, W) in [0, 1]."""
+    large = np.concatenate([draw(num_each, size * _TEXTURE_SUPERSAMPLING, rng) for draw in TEXTURES.values()])
+    return np.asarray(
+        large.reshape(len(large), size, _TEXTURE_SUPERSAMPLING, size, _TEXTURE_SUPERSAMPLING).mean(axis=(2, 4))
+    )

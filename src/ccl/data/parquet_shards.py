@@ -46,10 +46,9 @@ def _image_column(shard: Shard, schema: Any) -> str:
         return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
     structs = [field for field in schema if pa.types.is_struct(field.type)]
-    held = [field.name for field in structs if any(is_bytes(part.type) and part.name == "bytes" for part in field.type)]
-    plain = [field.name for field in schema if is_bytes(field.type)]
-    for name in (*held, *plain):
-        return str(name)
+    held = [field for field in structs if any(is_bytes(part.type) and part.name == "bytes" for part in field.type)]
+    for field in (*held, *(field for field in schema if is_bytes(field.type))):
+        return str(field.name)
     raise UserError(
         f"shard {shard.path!r} has no column of images (structs with bytes, or bytes); "
         f"its columns are {', '.join(schema.names[:12]) or 'none'}"

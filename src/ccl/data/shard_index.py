@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -28,10 +29,8 @@ _SETTLED_NS = 2_000_000_000
 
 def cache_folder() -> Path:
     """Where things may lie that can be made again: CCL_CACHE, else XDG_CACHE_HOME/ccl, else ~/.cache/ccl."""
-    chosen = os.environ.get("CCL_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ccl"
+    chosen = os.environ.get("CCL_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "ccl")
+    return Path(chosen).expanduser()
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,8 @@ class ShardKind:
 
 def index_of(shard: Shard, kind: ShardKind) -> ShardIndex:
     """The index as it was kept, or a new one, which is kept where that is possible."""
-    path = _cached_at(shard)
+    whole = b"%b\0%d %d %d" % (os.fsencode(shard.path), shard.num_bytes, shard.changed_ns, _FORMAT)
+    path = cache_folder() / "shards" / f"{hashlib.blake2b(whole, digest_size=16).hexdigest()}.npz"
     if (kept := _read(path)) is not None:
         return kept
     shard.check()
@@ -119,20 +119,13 @@ def index_of(shard: Shard, kind: ShardKind) -> ShardIndex:
 recent_index = lru_cache(maxsize=4)(index_of)
 
 
-def _cached_at(shard: Shard) -> Path:
-    whole = b"%b\0%d %d %d" % (os.fsencode(shard.path), shard.num_bytes, shard.changed_ns, _FORMAT)
-    return cache_folder() / "shards" / f"{hashlib.blake2b(whole, digest_size=16).hexdigest()}.npz"
-
-
 def _write(path: Path, index: ShardIndex) -> None:
     about = json.dumps({"class_names": index.class_names, "notes": index.notes})
     arrays: dict[str, Any] = {"places": index.places, "sizes": index.sizes, "labels": index.labels}
     arrays |= {"keys": np.frombuffer(index.joined_keys, np.uint8), "hashes": index.key_hashes}
-    try:
-        with replacing(path) as unfinished:
-            np.savez(unfinished, about=about, **arrays)
-    except OSError:  # no room, or not ours to write: it is made anew the next time
-        pass
+    # Where there is no room, or it is not ours to write, it is made anew the next time.
+    with suppress(OSError), replacing(path) as unfinished:
+        np.savez(unfinished, about=about, **arrays)
 
 
 def _read(path: Path) -> ShardIndex | None:

@@ -8,8 +8,7 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 
 from ccl.data import EMBEDDED_DOMAINS, ArraySource, Dataset, domain_incremental, embedded_datasets, load_dataset
-from ccl.data.embedded_datasets import generate
-from ccl.data.textures import TEXTURES
+from ccl.data.embedded_datasets import TEXTURES, generate
 
 
 @pytest.fixture(scope="module")
