@@ -1,7 +1,7 @@
 """`python -m benchmarks.results RUNS` or `make results RUNS=…`: the docs' tables from run folders, none typed by hand.
 
 A page says what belongs where: between `<!-- results: GRID KIND -->` and `<!-- end of results -->` stands the table
-KIND (arms or brief) or the picture (curves, panels, forest or sweep) of complete runs: those below RUNS/GRID and those
+KIND (arms or brief) or the picture (curves, forest or sweep) of complete runs: those below RUNS/GRID and those
 kept in docs/results/GRID.jsonl, which they join (`benchmarks.kept_runs`). `GRID KIND of STRATEGIES`, joined by commas,
 is about these alone. Or the table (adapting or drops) of the rows that an experiment of its own left in RUNS/GRID
 (`benchmarks.result_rows`). Every run's numbers and protocol go to docs/results/GRID.csv, from which
@@ -32,7 +32,7 @@ from ccl.report.arms import (
     random_accuracy,
     records_of,
 )
-from ccl.report.drawings import accuracy_against, accuracy_over_stream, forest, stream_panels, varied_number
+from ccl.report.drawings import accuracy_against, accuracy_over_stream, forest, varied_number
 from ccl.report.tables import Table, to_csv, to_markdown
 from ccl.run_files import find_runs
 from ccl.runs.run_folder import read_run
@@ -135,10 +135,9 @@ def _picture(grid: str, kind: str, arms: Sequence[Arm], page: Path) -> str:
         name, drawn = f"{grid}.png", accuracy_against(arms, setting)
         words = f"Accuracy on all classes against {setting}" + (", with 95 % intervals" if has_seeds(arms) else "")
     else:
-        assert kind in ("curves", "panels"), f"{page}: there is no block {grid} {kind}"
+        assert kind == "curves", f"{page}: there is no block {grid} {kind}"
         num_steps, group = next(iter(of_equal_steps(arms).items()))
-        draw = stream_panels if kind == "panels" else accuracy_over_stream
-        name, drawn = f"{grid}-accuracy.png", draw(group, num_steps)
+        name, drawn = f"{grid}-accuracy.png", accuracy_over_stream(group, num_steps)
         words = "Accuracy on all classes after each step, mean over seeds"
     assert drawn is not None, f"{grid}: a single seed has no interval"
     drawn.savefig(DOCS / "images" / name, dpi=110, bbox_inches="tight")

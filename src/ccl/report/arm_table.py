@@ -8,33 +8,25 @@ from typing import TypeVar
 from ccl.evaluation.paper_probe import PAPER_PROTOCOL
 from ccl.report.arms import (
     AXES,
+    MEASURES,
+    STORED,
     Arm,
-    Measure,
     above_random,
-    against_finetuning,
     all_classes,
     all_classes_of_matrix,
     as_typed,
     error_by_test_set,
-    first_step_after_it,
-    first_step_at_the_end,
-    forgotten,
     has_paper_probe,
     has_seeds,
-    learned,
+    learned_above_finetuning,
     make_arms,
-    mean_of_steps,
     of_first_value,
     partners,
-    peak_megabytes,
-    probe_seconds,
     random_accuracy,
     records_of,
     seeds_of,
     stored,
     training_effort,
-    training_seconds,
-    transferred,
     varied_settings,
 )
 from ccl.report.seed_statistics import Difference, Share, gap_share, holm, paired_difference, verdict
@@ -51,12 +43,7 @@ BASELINES = ("finetuning", "simple_rehearsal")
 KINDS = (*BASELINES, FIRST_VALUE)
 # Each test makes the others weaker: Finetuning against Simple Rehearsal is the reverse of a test that is made.
 _UNTESTED = {"simple_rehearsal": ("finetuning", "upper_bound")}
-STORED = ("images", "vectors", "networks")
-ALONG_THE_STREAM: dict[str, Measure] = {
-    "Forgetting ↓": forgotten,
-    "Forward Transfer ↑": transferred,
-    "Plasticity (%)": learned,
-}
+ALONG_THE_STREAM = ("Forgetting ↓", "Forward Transfer ↑", "Plasticity (%)")
 # The first to go on a narrow terminal come first.
 _SPARE = (
     *("Labels", "Memory (MB)", "Training (s)", "Seeds", "Stored (kB)", "Forward Transfer ↑", "Plasticity (%)"),
@@ -152,7 +139,8 @@ def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_r
     beside = {kind: found[0] for kind in KINDS if len(found := [one for one in own if one.kind == kind]) == 1}
     finetuning = beside.get("finetuning")
     share = None if finetuning is None else finetuning.share
-    along: dict[str, Measure] = {} if has_paper_probe(arms) else ALONG_THE_STREAM
+    measured = (() if has_paper_probe(arms) else ALONG_THE_STREAM), ("Training (s)", "Memory (MB)")
+    along, prices = ({name: arm.estimate(MEASURES[name]) for name in names} for names in measured)
     kept = [arm.mean(stored(what)) for what in STORED]
     effort = [one.mean(training_effort) for one in (arm, *_finetuning_of(arm, arms))]
     return {
@@ -165,10 +153,9 @@ def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_r
         "Gap closed (%)": None if share is None else _with_bounds(share),
         "Above Simple Rehearsal": _in_one_cell(beside.get("simple_rehearsal")),
         "Above the first value": _in_one_cell(beside.get(FIRST_VALUE)),
-        **{name: arm.estimate(measure) for name, measure in along.items()},
+        **along,
         "Time": f"{effort[0] / effort[1]:.2f}×" if len(effort) == 2 and not math.isnan(sum(effort)) else None,
-        "Training (s)": arm.estimate(training_seconds),
-        "Memory (MB)": arm.estimate(peak_megabytes),
+        **prices,
         "Stored (kB)": None if math.isnan(sum(kept)) else sum(kept),
         "Labels": labels_used(arm.settings),
     }
@@ -222,13 +209,13 @@ def about_columns(arms: Sequence[Arm], shown: Sequence[str]) -> list[str]:
 
 def along_the_stream(arms: Sequence[Arm]) -> Table:
     """What the accuracy matrix says, where the headline is by another protocol than the matrix."""
-    shown = {ALL_CLASSES: all_classes_of_matrix} | ALONG_THE_STREAM
-    rows: list[tuple[Cell, ...]] = [(arm.name, *map(arm.estimate, shown.values())) for arm in arms]
+    measures = (all_classes_of_matrix, *(MEASURES[name] for name in ALONG_THE_STREAM))
+    rows: list[tuple[Cell, ...]] = [(arm.name, *map(arm.estimate, measures)) for arm in arms]
     random = random_accuracy(records_of(arms))[1]
     rows += [] if math.isnan(random) else [(RANDOM_TITLE, random, *[None] * len(ALONG_THE_STREAM))]
     note = "By the cached probe, in all columns: not to be compared with the paper's figures, nor with the table above."
     title = f"Along the stream: accuracy of the cached probe{_spread(arms)}"
-    return Table(title, ("Strategy", *shown), tuple(rows), note)
+    return Table(title, ("Strategy", ALL_CLASSES, *ALONG_THE_STREAM), tuple(rows), note)
 
 
 def differences(arms: Sequence[Arm]) -> Table:
@@ -247,20 +234,7 @@ def differences(arms: Sequence[Arm]) -> Table:
 def every_run(records: Sequence[RunRecord]) -> Table:
     """One row per run: its numbers, and the stamp they must be read with."""
     stamps, arms = [stamp(record) for record in records], make_arms(records)
-    shown: dict[str, Measure] = {
-        ALL_CLASSES: all_classes,
-        "Mean of steps (%)": mean_of_steps,
-        "First step, after it (%)": first_step_after_it,
-        "First step, at the end (%)": first_step_at_the_end,
-        "Plasticity (%)": learned,
-        "Forgetting ↓": forgotten,
-        "Forward Transfer ↑": transferred,
-        "Training (s)": training_seconds,
-        "Plasticity against Finetuning": against_finetuning(learned, arms),
-        "peak memory (MB)": peak_megabytes,
-        "probes (s)": probe_seconds,
-        **{f"{what} (kB)": stored(what) for what in STORED},
-    }
+    shown = MEASURES | {"Plasticity against Finetuning": learned_above_finetuning(arms)}
     names = {id(record): arm.name for arm in arms for record in arm.records}
     rows = []
     for record, own in zip(records, stamps, strict=True):

@@ -233,16 +233,12 @@ def _of_matrix(read: Callable[[AccuracyMatrix], Tensor | float]) -> Measure:
     return lambda record: math.nan if record.accuracy is None else float(read(record.accuracy))
 
 
-# In percent: one probe over all classes of the stream, and each step's own probe, after the last step or its first.
-all_classes_of_matrix = _of_matrix(lambda matrix: matrix.all_class_total[-1])
-mean_of_steps = _of_matrix(lambda matrix: matrix.per_step[-1].mean())
-first_step_after_it = _of_matrix(lambda matrix: matrix.per_step[0, 0])
-first_step_at_the_end = _of_matrix(lambda matrix: matrix.per_step[-1, 0])
-
-
 def all_classes(record: RunRecord) -> float:
     """The headline: one probe over all classes after the last step, by the paper's protocol where a run has it."""
     return record.all_classes
+
+
+all_classes_of_matrix = _of_matrix(lambda matrix: matrix.all_class_total[-1])
 
 
 def above_random(record: RunRecord) -> float:
@@ -272,14 +268,14 @@ def transferred(matrix: AccuracyMatrix) -> float:
     return forward_transfer(matrix.per_step, matrix.random_per_step)
 
 
-def against_finetuning(measure: Measure, arms: Sequence[Arm]) -> Measure:
-    """What a run has above the run of the same seeds of the Finetuning that its arm is measured against."""
+def learned_above_finetuning(arms: Sequence[Arm]) -> Measure:
+    """Plasticity above that of the run of the same seeds of the Finetuning that an arm is measured against."""
     found: dict[int, float] = {}
     for arm in arms:
         for baseline in partners(arm, arms, "finetuning")[:1]:
-            values = baseline.values(measure)
+            values = baseline.values(learned)
             found |= {id(record): values.get(seeds_of(record), math.nan) for record in arm.records}
-    return lambda record: measure(record) - found.get(id(record), math.nan)
+    return lambda record: learned(record) - found.get(id(record), math.nan)
 
 
 def error_by_test_set(record: RunRecord) -> float:
@@ -291,35 +287,40 @@ def error_by_test_set(record: RunRecord) -> float:
     return math.nan if sizes is None or math.isnan(accuracy) else standard_error(accuracy, sum(sizes))
 
 
-def training_seconds(record: RunRecord) -> float:
-    """Time spent in training epochs."""
-    return _seconds(record, "epoch", "seconds")
-
-
 def training_effort(record: RunRecord) -> float:
     """CPU time of training epochs, which other work on the machine changes less; on a GPU the time they took."""
     is_on_cpu = str(record.protocol.get("device", "")).startswith("cpu")
-    return _seconds(record, "epoch", "cpu_seconds" if is_on_cpu else "seconds")
+    return _seconds("epoch", "cpu_seconds" if is_on_cpu else "seconds")(record)
 
 
-def probe_seconds(record: RunRecord) -> float:
-    """Time spent in probes."""
-    return _seconds(record, "probe", "seconds")
+def _seconds(kind: str, clock: str = "seconds") -> Measure:
+    def measure(record: RunRecord) -> float:
+        rows = [row for row in record.rows if row["kind"] == kind]
+        return sum(float(row.get(clock, row.get("seconds", 0.0))) for row in rows) or math.nan
 
-
-def _seconds(record: RunRecord, kind: str, clock: str) -> float:
-    rows = [row for row in record.rows if row["kind"] == kind]
-    return sum(float(row.get(clock, row.get("seconds", 0.0))) for row in rows) or math.nan
-
-
-def peak_megabytes(record: RunRecord) -> float:
-    """The most memory the process held, with Python and torch, in units of 10^6 bytes."""
-    return float(record.status.get("peak_memory_bytes", math.nan)) / 1e6
+    return measure
 
 
 def stored(what: str) -> Measure:
-    """Kilobytes of a kind (images, vectors or networks) that a run's learner held when its stream had ended."""
+    """Kilobytes of a kind of STORED that a run's learner held when its stream had ended."""
     return lambda record: float(record.status.get("stored_bytes", {}).get(what, math.nan)) / 1e3
+
+
+STORED = ("images", "vectors", "networks")
+# The numbers of a run by the names of their columns; accuracies of each step's own probe are means over steps.
+MEASURES: dict[str, Measure] = {
+    "All classes (%)": all_classes,
+    "Mean of steps (%)": _of_matrix(lambda matrix: matrix.per_step[-1].mean()),
+    "First step, after it (%)": _of_matrix(lambda matrix: matrix.per_step[0, 0]),
+    "First step, at the end (%)": _of_matrix(lambda matrix: matrix.per_step[-1, 0]),
+    "Plasticity (%)": learned,
+    "Forgetting ↓": forgotten,
+    "Forward Transfer ↑": transferred,
+    "Training (s)": _seconds("epoch"),
+    "Probes (s)": _seconds("probe"),
+    "Memory (MB)": lambda record: float(record.status.get("peak_memory_bytes", math.nan)) / 1e6,  # with Python, torch
+    **{f"{what} (kB)": stored(what) for what in STORED},
+}
 
 
 def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float]:

@@ -20,7 +20,6 @@ from ccl.report.arms import (
     Measure,
     all_classes,
     flat,
-    partners,
     random_accuracy,
     records_of,
     varied_settings,
@@ -31,14 +30,12 @@ from ccl.report.tables import text
 from ccl.runs.run_folder import RunRecord
 from ccl.strategies import matters, strategy_title
 
-Size = tuple[float, float]  # inches, without the legend
 CurveOf = Callable[[AccuracyMatrix], list[float]]
-SMALL, LARGE = (5.5, 3.3), (10.4, 4.6)  # for a phone or half a page, and for a whole page
+_SIZE = (5.5, 3.3)  # inches, without the legend: can be read on a phone
 LOST, GAINED = "#d55e00", "#0080c6"
 MOST_CURVES = 8  # that one picture can show
 _SPAN = 10.0  # points of accuracy that an axis shows at least, so that one of them doesn't look large
-_CELL, _ROW, _PANEL = 0.5, 0.36, (2.6, 1.75)  # inches
-_PANEL_COLUMNS = 4
+_CELL, _ROW = 0.5, 0.36  # inches
 _OPAQUE = 0.6  # of a matrix's cell at full colour
 _TITLE, _LEGEND, _HALF_LEGEND, _NAME = 38, 60, 24, 36  # characters of names: above a matrix, in legends, beside a row
 _MOST_DOTTED = 80  # epochs; beyond, dots hide the line and make the page heavy
@@ -62,10 +59,10 @@ def _mean(each: NDArray[np.float64]) -> NDArray[np.float64]:
     return mean
 
 
-def accuracy_over_stream(arms: Sequence[Arm], num_steps: int, size: Size = SMALL) -> Figure:
+def accuracy_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
     """The all-class accuracy after each of T steps, mean and standard deviation over seeds."""
     random = random_accuracy(records_of(arms))[1]
-    return _over_stream(arms, num_steps, lambda matrix: matrix.all_class_total.tolist(), random, "all classes", size)
+    return _over_stream(arms, num_steps, lambda matrix: matrix.all_class_total.tolist(), random, "all classes")
 
 
 def first_step_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
@@ -74,23 +71,21 @@ def first_step_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
     random = random_accuracy(records_of(own))[0][0]
     names = dict.fromkeys(arm.step_names[0] for arm in own)
     on_what = short(next(iter(names))) if len(names) == 1 else "the first step"
-    return _over_stream(own, num_steps, lambda matrix: matrix.per_step[:, 0].tolist(), random, on_what, SMALL)
+    return _over_stream(own, num_steps, lambda matrix: matrix.per_step[:, 0].tolist(), random, on_what)
 
 
-def _over_stream(
-    arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random: float, on_what: str, size: Size
-) -> Figure:
-    width, height = size
-    longest = max(len(arm.name) for arm in arms)
-    num_columns = max(1, int(width / SMALL[0] * (2 if longest <= _HALF_LEGEND else 1)))
+def _over_stream(arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random: float, on_what: str) -> Figure:
+    styles = dict(zip((arm.name for arm in arms), arm_styles(arms), strict=True))
+    arms = _for_one_picture(arms)
+    num_columns = 2 if max(len(arm.name) for arm in arms) <= _HALF_LEGEND else 1
     num_lines = math.ceil((len(arms) + 1) / num_columns)
     with drawing():
-        figure = Figure(figsize=(width, height + 0.2 * num_lines))  # with room for the legend
+        figure = Figure(figsize=(_SIZE[0], _SIZE[1] + 0.2 * num_lines))  # with room for the legend
         axes = figure.subplots()
-        for arm, style in zip(arms, arm_styles(arms), strict=True):
+        for arm in arms:
             curves = np.array([curve_of(matrix) for matrix in matrices_of(arm)])  # (S, T)
             if np.isfinite(curves).any():
-                _curve(axes, arm, style, curves, alpha=min(0.16, 0.8 / len(arms)))  # many bands: each fainter
+                _curve(axes, arm, styles[arm.name], curves, alpha=min(0.16, 0.8 / len(arms)))
         if not math.isnan(random):
             axes.axhline(random, color=GREY, linewidth=1.6, linestyle=(0, (1, 1.6)), label=RANDOM_TITLE)
         names = {tuple(arm.step_names) for arm in arms if len(arm.step_names) == num_steps}
@@ -103,6 +98,17 @@ def _over_stream(
         if axes.get_legend_handles_labels()[0]:
             figure.legend(loc="outside lower left", ncols=num_columns, handlelength=2.6)
     return figure
+
+
+def _for_one_picture(arms: Sequence[Arm]) -> Sequence[Arm]:
+    """All if one picture can show them, else the baselines and the most accurate of the others."""
+
+    def place(arm: Arm) -> tuple[bool, float]:
+        accuracy = arm.mean(all_classes)
+        is_baseline = arm.strategy == "finetuning" or arm.is_all_at_once
+        return not is_baseline, math.inf if math.isnan(accuracy) else -accuracy
+
+    return arms if len(arms) <= MOST_CURVES else sorted(arms, key=place)[:MOST_CURVES]
 
 
 def _curve(axes: Axes, arm: Arm, style: ArmStyle, curves: NDArray[np.float64], alpha: float) -> None:
@@ -120,48 +126,9 @@ def _curve(axes: Axes, arm: Arm, style: ArmStyle, curves: NDArray[np.float64], a
     found = [estimate(column.tolist()) for column in curves.T]
     mean, std = np.array([about.mean for about in found]), np.array([about.std for about in found])
     places = np.arange(1, len(found) + 1)
-    filling: Any = {"markerfacecolor": "none"} if style.is_hollow else {}
-    axes.plot(places, mean, marker=style.marker, markersize=5, **line, **filling)
+    axes.plot(places, mean, marker=style.marker, markersize=5, **line)
     if np.isfinite(std).any():
         axes.fill_between(places, mean - std, mean + std, color=style.colour, alpha=alpha, linewidth=0)
-
-
-def stream_panels(arms: Sequence[Arm], num_steps: int) -> Figure | None:
-    """A panel for each arm where one picture can't show all curves, beside its Finetuning and its Upper Bound.
-
-    The best at the end comes first. None where no arm but these baselines was probed.
-    """
-    each = {arm.name: np.array([matrix.all_class_total.tolist() for matrix in matrices_of(arm)]) for arm in arms}
-    curves = {name: _mean(found) for name, found in each.items() if np.isfinite(found).any()}
-    last = {arm.name: about.mean for arm in arms if (about := arm.estimate(all_classes))}
-    looks = {arm.name: look for arm, look in zip(arms, arm_styles(arms), strict=True)}
-    shown = [arm for arm in arms if arm.name in curves and not (arm.strategy == "finetuning" or arm.is_all_at_once)]
-    shown.sort(key=lambda arm: -last.get(arm.name, math.nan))
-    if not shown:
-        return None
-    num_rows = math.ceil(len(shown) / _PANEL_COLUMNS)
-    places = np.arange(1, num_steps + 1)
-    with drawing():
-        figure = Figure(figsize=(_PANEL_COLUMNS * _PANEL[0], num_rows * _PANEL[1] + 0.35))
-        grid = figure.subplots(num_rows, _PANEL_COLUMNS, sharex=True, sharey=True, squeeze=False).ravel()
-        for arm, axes in zip(shown, grid, strict=False):
-            for baseline in partners(arm, arms, "finetuning")[:1]:
-                axes.plot(places, curves[baseline.name], color=GREY, linewidth=1.4, label="Finetuning")
-            for top in partners(arm, arms, "upper_bound")[:1]:
-                axes.axhline(last[top.name], color=INK, linewidth=1.2, linestyle=(0, (5, 1.6)), label="Upper Bound")
-            axes.plot(places, curves[arm.name], color=looks[arm.name].colour, linewidth=2.0)
-            reached = f"{short(arm.name, 30)}: {last.get(arm.name, math.nan):.1f}"
-            axes.set_title(reached, loc="left", fontsize=9)
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-            axes.grid(axis="y")
-        for axes in grid[len(shown) :]:
-            axes.set_visible(False)
-        for axes in grid[max(0, len(shown) - _PANEL_COLUMNS) : len(shown)]:  # nothing stands below these
-            axes.tick_params(labelbottom=True)
-        figure.supxlabel("after step", fontsize=9.5)
-        figure.supylabel("all classes (%)", fontsize=9.5)
-        figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
-    return figure
 
 
 def full_change(arms: Sequence[Arm]) -> int:
@@ -360,7 +327,7 @@ def varied_number(arms: Sequence[Arm]) -> str | None:
     return names[0] if len({value for value in values if value is not None}) >= _FEWEST else None
 
 
-def accuracy_against(arms: Sequence[Arm], name: str, size: Size = SMALL) -> Figure:
+def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
     """A line per strategy and objective, with 95 % intervals; arms that don't depend on the number as levels."""
     curves: dict[tuple[str, str], list[tuple[float, Estimate]]] = {}
     firsts: dict[tuple[str, str], Arm] = {}
@@ -372,7 +339,7 @@ def accuracy_against(arms: Sequence[Arm], name: str, size: Size = SMALL) -> Figu
             firsts.setdefault(key, arm)
     has_objectives = len({objective for _, objective in curves}) > 1
     with drawing():
-        figure = Figure(figsize=size)
+        figure = Figure(figsize=_SIZE)
         axes = figure.subplots()
         for ((strategy, objective), points), look in zip(curves.items(), arm_styles([*firsts.values()]), strict=True):
             label = strategy_title(strategy) + (f", {title_of(objective)}" if has_objectives else "")

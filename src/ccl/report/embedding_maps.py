@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ccl.report.arms import Arm
-from ccl.report.figure_style import drawing
-from ccl.report.seed_statistics import Estimate, estimate
+from ccl.report.figure_style import Drawing, drawing, drawing_of
+from ccl.report.seed_statistics import estimate
 from ccl.run_files import EMBEDDINGS
 
 OLD_COLOUR, NEW_COLOUR = "#2b83ba", "#f07818"  # the paper's figure: old data blue, new data orange
@@ -20,8 +20,6 @@ NUM_NEIGHBOURS = 10
 _MOST = 1000  # images of a run that are compared; more are thinned out evenly
 _MOST_DRAWN = 400  # the map says no more with more, and the page grows heavy
 _SIZE = 2.7  # inches
-# Strategies that differ in the extra sample queue only: side by side, as in the paper's figure.
-_PAIR = {"variance_distillation": " (without ESQ)", "ccl": " (with ESQ)"}
 
 
 @dataclass(frozen=True)
@@ -30,17 +28,6 @@ class Cloud:
 
     rows: NDArray[np.float64]  # (N, D), unit norm
     is_new: NDArray[np.bool_]  # (N,), some true and some false
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One arm's part of the map."""
-
-    name: str
-    figure: Figure
-    mixing: float  # of the seed that is drawn
-    over_seeds: Estimate
-    share: float  # of the variance that the plane holds
 
 
 def read_cloud(folder: Path) -> Cloud | None:
@@ -102,23 +89,22 @@ def draw(places: NDArray[np.float64], is_new: NDArray[np.bool_]) -> Figure:
     return figure
 
 
-def embedding_maps(arms: Sequence[Arm]) -> tuple[list[Panel], int]:
-    """A panel per arm with embeddings of one seed, and that seed: the one of most arms, the smallest of several."""
+def embedding_maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:
+    """A drawing per arm with embeddings of one seed, and that seed: the one of most arms, the smallest of several."""
     clouds = {arm.name: _clouds(arm) for arm in arms}
     counts = Counter(seed for found in clouds.values() for seed in found)
     if not counts:
         return [], 0
     seed = min(counts, key=lambda one: (-counts[one], one))
-    shown = [arm for arm in arms if seed in clouds[arm.name]]
-    words = _PAIR if _PAIR.keys() <= {arm.strategy for arm in shown} else {}
-    first = [arm for strategy in words for arm in shown if arm.strategy == strategy]
-    panels = []
-    for arm in [*first, *(arm for arm in shown if arm.strategy not in words)]:
-        cloud, each = clouds[arm.name][seed], [mixing(cloud) for cloud in clouds[arm.name].values()]
+    found: list[Drawing] = []
+    for name, of_arm in ((name, of_arm) for name, of_arm in clouds.items() if seed in of_arm):
+        cloud, about = of_arm[seed], estimate([mixing(one) for one in of_arm.values()])
         places, share = plane(cloud.rows)
-        name = arm.name + words.get(arm.strategy, "")
-        panels.append(Panel(name, draw(places, cloud.is_new), mixing(cloud), estimate(each), share))
-    return panels, seed
+        lines = [f"mixing {mixing(cloud):.2f}"]
+        lines += [f"mean of {about.num} seeds {about.mean:.2f} ± {about.std:.2f}"] if about.num > 1 else []
+        lines.append(f"the plane holds {100 * share:.0f} % of the variance")
+        found.append(drawing_of(name, draw(places, cloud.is_new), str(len(found)), tuple(lines)))
+    return found, seed
 
 
 def _clouds(arm: Arm) -> dict[int, Cloud]:

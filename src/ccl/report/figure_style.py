@@ -120,7 +120,6 @@ class ArmStyle:
     colour: str
     marker: str  # empty for lines without points
     line: Any  # a line style of matplotlib's
-    is_hollow: bool
 
 
 def strategy_styles(arms: Sequence[Arm]) -> dict[str, tuple[str, str]]:
@@ -145,7 +144,7 @@ def _spare_styles(name: str) -> Iterator[tuple[str, str]]:
 
 
 def arm_styles(arms: Sequence[Arm]) -> list[ArmStyle]:
-    """Colour and marker by strategy; further arms of one strategy differ in line, shade and filling."""
+    """Colour and marker by strategy; further arms of one strategy differ in line and shade."""
     found, seen, styles = [], Counter[str](), strategy_styles(arms)
     for arm in arms:
         colour, marker = styles[arm.strategy]
@@ -153,7 +152,7 @@ def arm_styles(arms: Sequence[Arm]) -> list[ArmStyle]:
         seen[arm.strategy] += 1
         # What is learned all at once is one level: never drawn through, so that it isn't taken for a curve.
         line = _LINES[1 + variant % (len(_LINES) - 1)] if arm.is_all_at_once else _LINES[variant % len(_LINES)]
-        found.append(ArmStyle(_shaded(colour, _SHADES[variant % len(_SHADES)]), marker, line, variant % 2 == 1))
+        found.append(ArmStyle(_shaded(colour, _SHADES[variant % len(_SHADES)]), marker, line))
     return found
 
 

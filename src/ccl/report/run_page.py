@@ -3,7 +3,6 @@
 import csv
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,15 @@ from ccl.report import drawings
 from ccl.report.arm_table import about_columns, along_the_stream, arm_table, differences, every_run, protocol_line
 from ccl.report.arms import (
     Arm,
-    against_finetuning,
-    as_typed,
-    flat,
     forgotten,
     has_paper_probe,
     has_seeds,
-    learned,
+    learned_above_finetuning,
     make_arms,
     of_equal_steps,
     records_of,
     transferred,
 )
-from ccl.report.drawings import LARGE, MOST_CURVES, SMALL, Size
 from ccl.report.embedding_maps import embedding_maps
 from ccl.report.figure_style import Drawing, drawing_of
 from ccl.report.page_parts import Thumbnail, render, thumbnail
@@ -53,14 +48,6 @@ HEADINGS = {
 _MOST_IMAGES = 60  # of a run's memory
 _MOST_IMAGES_OF_ALL = 600  # of all memories together: a page of twenty arms stays below 5 MB
 KeptImage = tuple[Thumbnail, tuple[str, ...]]  # its facts: step, and cluster and variance where it has them
-
-
-@dataclass(frozen=True)
-class Hero:
-    """The first picture, for a wide and for a narrow screen."""
-
-    large: Drawing
-    small: Drawing
 
 
 def write_outcome(
@@ -91,7 +78,7 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
     tables += [along_the_stream(arms)] if has_paper_probe(arms) else []
     probed = [arm for arm in arms if drawings.matrices_of(arm)]
     axis = drawings.varied_number(probed) if probed else None
-    maps, seed = _maps(arms)
+    maps, seed = embedding_maps(arms)
     content: dict[str, Any] = {
         **dict.fromkeys(HEADINGS, ()),
         **(_streams(arms, probed, axis) if probed else {}),
@@ -110,9 +97,10 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
         is_sweep=axis is not None,
         full_change=drawings.full_change(probed) if probed else 0,
         protocol=protocol_line(arms),
-        settings_line=_settings_line(records),
         headings=HEADINGS,
         content=content,
+        num_arms=len(arms),
+        most_curves=drawings.MOST_CURVES,
         map_seed=seed,
         runs=_runs_table(arms),
         has_seeds=has_seeds(arms),
@@ -123,30 +111,23 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
     return tables
 
 
-def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> dict[str, Sequence[Drawing | Hero]]:
+def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> dict[str, Sequence[Drawing]]:
     """What was probed, as drawings by section; the first is of what is varied, else of the stream."""
     groups = of_equal_steps(probed)
     names = {count: "" if len(groups) == 1 else f"T = {count}" for count in groups}
     full = drawings.full_change(probed)
     of_arms = (
         drawings.dots(probed, forgotten, "Forgetting (points, lower is better)"),
-        drawings.dots(probed, against_finetuning(learned, arms), "Plasticity against Finetuning (points)"),
+        drawings.dots(probed, learned_above_finetuning(arms), "Plasticity against Finetuning (points)"),
         drawings.dots(probed, transferred, "Forward Transfer (points, higher is better)"),
     )
     compared = drawings.forest(arms) if has_seeds(arms) else None
-    panels = [(names[n], drawings.stream_panels(group, n)) for n, group in groups.items() if len(group) > MOST_CURVES]
-
-    def over_stream(size: Size) -> list[Drawing]:
-        return _drawings((names[n], drawings.accuracy_over_stream(group, n, size)) for n, group in groups.items())
-
-    def first(size: Size) -> list[Drawing]:
-        return _drawings([("", drawings.accuracy_against(probed, axis, size))]) if axis else over_stream(size)
-
+    stream = _drawings((names[n], drawings.accuracy_over_stream(group, n)) for n, group in groups.items())
     return {
-        "arms": [Hero(*pair) for pair in zip(first(LARGE), first(SMALL), strict=True)],
+        "arms": _drawings([("", drawings.accuracy_against(probed, axis))]) if axis else stream,
         "differences": _drawings([("", compared)] if compared else []),
         "forgetting": _drawings(("", figure) for figure in of_arms if figure is not None),
-        "accuracy": over_stream(SMALL) if axis else _drawings(panel for panel in panels if panel[1] is not None),
+        "accuracy": stream if axis else [],
         "first-step": _drawings((names[n], drawings.first_step_over_stream(group, n)) for n, group in groups.items()),
         "matrices": _drawings((arm.name, drawings.accuracy_matrix(arm, full)) for arm in probed),
     }
@@ -155,18 +136,6 @@ def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> di
 def _drawings(figures_by_name: Iterable[tuple[str, Figure | None]]) -> list[Drawing]:
     """A section's drawings; numbered, so that equal ones of two arms get different ids."""
     return [drawing_of(name, figure, str(number)) for number, (name, figure) in enumerate(figures_by_name)]
-
-
-def _maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:
-    panels, seed = embedding_maps(arms)
-    found = []
-    for number, panel in enumerate(panels):
-        about = panel.over_seeds
-        lines = [f"mixing {panel.mixing:.2f}"]
-        lines += [f"mean of {about.num} seeds {about.mean:.2f} ± {about.std:.2f}"] if about.num > 1 else []
-        lines.append(f"the plane holds {100 * panel.share:.0f} % of the variance")
-        found.append(drawing_of(panel.name, panel.figure, str(number), tuple(lines)))
-    return found, seed
 
 
 def _run_name(arm: Arm, record: RunRecord) -> str:
@@ -197,17 +166,6 @@ def _headline(arms: Sequence[Arm]) -> str:
     num += f" of {len(arms)} arms" if 1 < len(arms) < len(records) else ""
     about = f"{num} over a stream of {num_images:,} unlabelled images in {steps}"
     return f"{about}: {stream}.{state}" if len(streams) == 1 else f"{about}.{state}"
-
-
-def _settings_line(records: Sequence[RunRecord]) -> str:
-    """The settings that everyone types, as one types them; several values where the runs differ."""
-    stream = ("data.stream", "data.mixing", "data.chunk")
-    parts = []
-    for key in ("dataset", *stream, "strategy", "objective", "steps", "epochs", "batch_size", "seed"):
-        values = [value for record in records if (value := flat(record.settings)[key]) is not None]
-        if shown := dict.fromkeys(map(as_typed, values)):
-            parts.append(f"{key}={' | '.join(shown)}")
-    return "  ".join(parts)
 
 
 def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:

@@ -56,7 +56,7 @@ def test_a_report_of_a_folder_of_runs(grid: Path, tmp_path: Path) -> None:
         last = [probe for probe in probes if probe["kind"] == "probe"][-1]
         assert float(row["All classes (%)"]) == pytest.approx(last["all_class_total"], abs=0.06)
         assert len(row["code"]) == 10
-        assert float(row["peak memory (MB)"]) > 100
+        assert float(row["Memory (MB)"]) > 100
     assert "Finetuning" in done.stdout
     assert (tmp_path / "mine.html").read_text(encoding="utf-8").count('<section id="map">') == 1
 

@@ -58,14 +58,13 @@ def test_everything_is_drawn_and_fits_on_a_phone(page: Path, tmp_path: Path) -> 
     phone = measured(page, tmp_path / "profile", width=PHONE)
     assert phone["content"] <= PHONE
     assert phone["images"] == [[True, 96], [True, 16]]
-    num_first = 2  # a picture for each number of steps: one for wide, one for narrow screens
-    assert len(phone["drawings"]) == page.read_text().count("<svg") - num_first > 15
+    assert len(phone["drawings"]) == page.read_text().count("<svg") > 15
     assert min(min(sides) for sides in phone["drawings"]) > 50
     assert phone["drawings"][0][0] <= PHONE  # the first picture is seen whole
     assert phone["tables"] == [0] * page.read_text().count("<table")  # nothing is off the screen
     dark = measured(page, tmp_path / "profile", "--blink-settings=preferredColorScheme=0", width=LAPTOP)
     assert dark["content"] <= LAPTOP
-    assert dark["drawings"][0][0] > 0.85 * LAPTOP
+    assert dark["drawings"][0][0] > 500
     assert len(dark["drawings"]) == len(phone["drawings"])
     # Paper and ink change places, in the drawings too.
     assert (phone["paper"], phone["ink"]) == ("rgb(253, 253, 252)", "rgb(29, 33, 38)")

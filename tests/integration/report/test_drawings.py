@@ -1,8 +1,9 @@
-"""The figures of a stream: numbers, means over seeds and bands, each computed by hand."""
+"""The drawings: numbers, means over seeds, bands, intervals and verdicts, each computed by hand."""
 
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,22 +13,34 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from ccl.report.arms import Arm, make_arms, of_equal_steps
+from ccl.report.arm_table import comparisons, differences
+from ccl.report.arms import Arm, forgotten, make_arms, of_equal_steps
 from ccl.report.drawings import (
+    MOST_CURVES,
+    accuracy_against,
     accuracy_matrix,
     accuracy_over_stream,
+    dots,
     first_step_over_stream,
+    forest,
     full_change,
     losses,
+    varied_number,
 )
 from ccl.report.figure_style import STYLES, arm_styles, to_svg
+from ccl.report.run_page import write_page
 from ccl.runs.run_folder import RunRecord
+from ccl.strategies import STRATEGIES
 
 Make = Callable[..., RunRecord]
 
 FORGETS = [[30, 32, 34], [80, 40, 45], [70, 84, 50], [60, 72, 90]]
 OTHER = [[34, 36, 38], [84, 46, 47], [76, 80, 60], [66, 72, 96]]  # another seed's
 AT_ONCE = [[30, 32, 34], None, None, [90, 92, 94]]
+
+
+def raised(by: float) -> list[list[float]]:
+    return [FORGETS[0], *([value + 2 * by for value in row] for row in FORGETS[1:])]
 
 
 def lines_of(figure: Figure) -> dict[str, list[float]]:
@@ -220,6 +233,18 @@ def test_an_upper_bound_of_the_same_steps_comes_before_another(record_of: Make) 
     assert [[len(arm.step_names) for arm in group] for group in groups.values()] == [[2, 2], [3, 3]]
 
 
+def test_of_many_arms_the_baselines_and_the_best_are_drawn_each_in_its_own_style(record_of: Make) -> None:
+    others = [name for name in STRATEGIES if name not in ("finetuning", "upper_bound")][:MOST_CURVES]
+    runs = [record_of(name, raised(float(number))) for number, name in enumerate(["finetuning", *others])]
+    arms = make_arms([*runs, record_of("upper_bound", AT_ONCE)])
+    drawn = lines_of(accuracy_over_stream(arms, 3))
+    best = [arm.name for arm in arms[3:-1]]
+    assert set(drawn) == {"Finetuning", "Upper Bound", "Random initialisation", *best}
+    colours = {line.get_label(): line.get_color() for line in accuracy_over_stream(arms, 3).axes[0].get_lines()}
+    looks = {arm.name: look for arm, look in zip(arms, arm_styles(arms), strict=True)}
+    assert {name: colours[name] for name in best} == {name: looks[name].colour for name in best}
+
+
 def test_steps_whose_names_differ_are_numbered(record_of: Make) -> None:
     runs = [record_of("ccl", FORGETS), record_of("finetuning", FORGETS, names=("x", "y", "z"))]
     axes = first_step_over_stream(make_arms(runs), 3).axes[0]
@@ -263,3 +288,172 @@ def test_unfinished_runs_are_drawn_as_far_as_they_came(record_of: Make) -> None:
     assert losses(new) is None
     for figure in (accuracy_over_stream(arms[1:], 3), matrix_of(arms[0])):
         ElementTree.fromstring(to_svg(figure))
+
+
+LESS = [[30, 32, 34], [80, 40, 45], [70, 84, 50], [70, 78, 90]]  # ((80-70)+(84-78))/2 = 8
+T_1, T_2 = 12.7062, 4.30265  # Student's t at 97.5 %, for two and for three seeds
+
+
+def points(axes: Axes, marker: str) -> list[tuple[float, float]]:
+    """Of all lines with this marker."""
+    lines = [line for line in axes.get_lines() if line.get_marker() == marker and line.get_linestyle() == "None"]
+    return [(float(x), float(y)) for line in lines for x, y in np.asarray(line.get_xydata())]
+
+
+def bars(axes: Axes) -> list[list[list[float]]]:
+    """Ends of the drawn intervals; the line at zero is none."""
+    lines = [np.asarray(line.get_xydata()).tolist() for line in axes.get_lines() if line.get_marker() == "None"]
+    return [line for line in lines if line[0][1] == line[1][1]]
+
+
+def test_dots_show_mean_interval_and_seeds(record_of: Make) -> None:
+    runs = [record_of("ccl", FORGETS), record_of("ccl", LESS, "seed=1"), record_of("finetuning", LESS)]
+    at_once = record_of("upper_bound", [FORGETS[0], None, None, FORGETS[3]])
+    figure = dots(make_arms([*runs, at_once]), forgotten, "Forgetting")
+    assert figure is not None
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["CCL", "Finetuning"]  # Upper Bound has none
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # from top to bottom
+    assert points(axes, "D") == [(12, 0)]
+    # CCL's seeds, below its mean, and Finetuning's only one, which is its mean.
+    assert points(axes, "o") == [(16, 0.25), (8, 0.25), (8, 1)]
+    half = T_1 * (8 / math.sqrt(2)) / math.sqrt(2)  # a standard deviation of |a - b| / √2
+    assert bars(axes) == [[[pytest.approx(12 - half, rel=1e-4), 0], [pytest.approx(12 + half, rel=1e-4), 0]]]
+
+
+def test_without_the_number_there_are_no_dots(record_of: Make) -> None:
+    assert dots(make_arms([record_of("ccl", [[30], [80]], names=["a"])]), forgotten, "") is None
+
+
+def compared(record_of: Make) -> list[RunRecord]:
+    """All classes: half the accuracy. CCL is 1, 2 and 3 above Finetuning, variance sampling 9.9, 10 and 10.1."""
+    runs = []
+    for seed, (base, small, large) in enumerate([(40, 42, 59.8), (50, 54, 70), (44, 50, 64.2)]):
+        for strategy, value in (("finetuning", base), ("ccl", small), ("variance_rehearsal", large)):
+            runs.append(record_of(strategy, [[20], [value]], f"seed={seed}", names=["a"]))
+    return runs
+
+
+def forest_of(runs: list[RunRecord]) -> Axes:
+    figure = forest(make_arms(runs))
+    assert figure is not None
+    return figure.axes[0]
+
+
+def test_without_finetuning_there_is_no_forest(record_of: Make) -> None:
+    assert forest(make_arms([run for run in compared(record_of) if run.settings.strategy != "finetuning"])) is None
+
+
+def test_the_forest_stands_where_the_paired_differences_are(record_of: Make) -> None:
+    axes = forest_of(compared(record_of))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["CCL", "+ variance sampling"]
+    assert points(axes, "D") == [(pytest.approx(2), 0)]
+    assert points(axes, "^") == [(pytest.approx(10), 1)]
+    wide, narrow = T_2 * 1.0 / math.sqrt(3), T_2 * 0.1 / math.sqrt(3)
+    assert bars(axes) == [
+        [[pytest.approx(2 - wide, rel=1e-4), 0], [pytest.approx(2 + wide, rel=1e-4), 0]],
+        [[pytest.approx(10 - narrow, rel=1e-4), 1], [pytest.approx(10 + narrow, rel=1e-4), 1]],
+    ]
+    assert [text.get_text() for text in axes.texts] == ["+2.0 (-0.5 to 4.5)", "+10.0 (9.8 to 10.2)"]
+    zero = next(line for line in axes.get_lines() if list(line.get_xdata()) == [0, 0])
+    assert list(zero.get_ydata()) == [0, 1]  # over the whole height
+
+
+def test_arms_that_no_test_tells_from_finetuning_are_hollow(record_of: Make) -> None:
+    axes = forest_of(compared(record_of))
+    filling = {line.get_marker(): line.get_markerfacecolor() for line in axes.get_lines()}
+    assert filling["D"] == "none"
+    assert filling["^"] == "#56b4e9"
+
+
+def test_the_verdict_is_that_of_the_table_with_all_its_tests(record_of: Make) -> None:
+    """CCL is 2, 3 and 3.5 above Finetuning: p is 0.02 alone, and no longer small among the three tests of the table."""
+    runs = []
+    for seed, values in enumerate([(40, 44, 41), (50, 56, 50), (44, 51, 47)]):
+        for strategy, value in zip(("finetuning", "ccl", "simple_rehearsal"), values, strict=True):
+            runs.append(record_of(strategy, [[20], [value]], f"seed={seed}", names=["a"]))
+    first = comparisons(make_arms(runs))[0]
+    assert (first.arm.name, first.baseline.name) == ("CCL", "Finetuning")
+    assert first.difference.p_value == pytest.approx(0.0234, abs=1e-4)
+    assert first.words == differences(make_arms(runs)).rows[0][6] == "not distinguishable"
+    axes = forest_of(runs)
+    assert len(axes.texts) == 2  # the test against Simple Rehearsal is not shown
+    assert [line.get_markerfacecolor() for line in axes.get_lines() if line.get_marker() == "D"] == ["none"]
+
+
+def test_only_equal_seeds_are_compared(record_of: Make) -> None:
+    runs = [record_of("finetuning", [[20], [40]], "seed=1", names=["a"])]
+    runs += [record_of("ccl", [[20], [value]], f"seed={seed}", names=["a"]) for seed, value in ((0, 90), (1, 50))]
+    (comparison,) = comparisons(make_arms(runs))
+    assert (comparison.difference.mean, comparison.difference.num) == (5, 1)
+    axes = forest_of(runs)
+    assert bars(axes) == []
+    assert [text.get_text() for text in axes.texts] == ["+5.0"]
+
+
+def test_a_hundredth_of_a_point_does_not_look_large(record_of: Make) -> None:
+    rows = [[30, 32], [80.02, 40], [80, 84]]  # forgets 0.02
+    figure = dots(make_arms([record_of("ccl", rows, names=("a", "b"))]), forgotten, "Forgetting")
+    assert figure is not None
+    low, high = figure.axes[0].get_xlim()
+    assert low <= -1
+    assert high >= 1
+
+
+@pytest.fixture
+def sweep(record_of: Make) -> list[RunRecord]:
+    """Queues of three sizes on two seeds, at 37 + size ÷ 64 (± 1), and Finetuning at 37."""
+    found = [record_of("finetuning", FORGETS, f"seed={seed}") for seed in (0, 1)]
+    for size in (32, 64, 256):
+        found += [
+            record_of("ccl", raised(size / 64 + sign), f"seed={seed}", f"extra_sample_queue.size={size}")
+            for seed, sign in enumerate((-1, 1))
+        ]
+    return found
+
+
+def test_the_axis_is_the_one_varied_number(sweep: list[RunRecord], record_of: Make) -> None:
+    assert varied_number(make_arms(sweep)) == "extra_sample_queue.size"
+    # Finetuning has the preset's own 128, which it never looks at: no third value, and no part of its name.
+    assert varied_number(make_arms([r for r in sweep if r.settings.extra_sample_queue.size != 256])) is None
+    assert make_arms(sweep)[0].name == "Finetuning"
+    assert varied_number(make_arms(sweep[2:6])) is None  # two values
+    two = [*sweep, record_of("ccl", FORGETS, "seed=0", "memory.per_cluster=3")]
+    assert varied_number(make_arms(two)) is None
+
+
+def test_steps_are_an_axis(record_of: Make) -> None:
+    def of(count: int) -> RunRecord:
+        names = tuple(f"step {number + 1}" for number in range(count))
+        rows = [[float(10 * i + j) for j in range(count)] for i in range(count + 1)]
+        return record_of("finetuning", rows, f"steps={count}", names=names)
+
+    arms = make_arms([of(2), of(4), of(5)])
+    assert varied_number(arms) == "steps"
+    (line,) = accuracy_against(arms, "steps").axes[0].get_lines()[:1]
+    assert np.asarray(line.get_xdata()).tolist() == [2, 4, 5]
+
+
+def test_points_are_the_means_with_their_intervals(sweep: list[RunRecord]) -> None:
+    figure = accuracy_against(make_arms(sweep), "extra_sample_queue.size")
+    axes = figure.axes[0]
+    level = next(line for line in axes.get_lines() if line.get_label() == "Finetuning")
+    assert np.asarray(level.get_ydata()).tolist() == [37, 37]
+    (bars,) = axes.containers
+    points = bars.lines[0]
+    assert np.asarray(points.get_xdata()).tolist() == [32, 64, 256]
+    assert np.asarray(points.get_ydata()) == pytest.approx([37.5, 38.0, 41.0])
+    (segments,) = bars.lines[2]
+    half = 12.706 * np.sqrt(2) / np.sqrt(2)  # Student's t of one degree times the standard error of 36.5 and 38.5
+    assert segments.get_segments()[0][:, 1] == pytest.approx([37.5 - half, 37.5 + half], abs=0.01)
+    assert "extra_sample_queue.size" in to_svg(figure)
+
+
+def test_the_page_shows_the_axis_where_there_is_one(sweep: list[RunRecord], tmp_path: Path) -> None:
+    write_page(sweep, tmp_path / "sweep.html", "queue sizes")
+    page = (tmp_path / "sweep.html").read_text(encoding="utf-8")
+    first = page[page.index('<section id="arms">') : page.index('<section id="differences">')]
+    assert ">extra_sample_queue.size</text>" in first  # it is the first picture, and the stream has a section
+    assert '<section id="accuracy">' in page
+    write_page(sweep[:4], tmp_path / "two.html", "one size")
+    assert '<section id="accuracy">' not in (tmp_path / "two.html").read_text(encoding="utf-8")

@@ -141,11 +141,11 @@ def test_broken_files_are_none(keep_embeddings: Keep, tmp_path: Path) -> None:
     assert read_cloud(tmp_path) is not None
 
 
-def test_with_and_without_the_extra_queue_stand_side_by_side(
+def test_a_map_of_each_arm_is_of_the_seed_that_most_arms_have(
     record_of: Make, keep_embeddings: Keep, tmp_path: Path
 ) -> None:
     runs = []
-    for strategy in ("ccl", "finetuning", "variance_distillation"):
+    for strategy in ("ccl", "finetuning"):
         for seed in (0, 1):
             folder = tmp_path / f"{strategy}-{seed}"
             runs.append(record_of(strategy, ROWS, f"seed={seed}", names=NAMES, folder=str(folder)))
@@ -154,29 +154,14 @@ def test_with_and_without_the_extra_queue_stand_side_by_side(
             keep_embeddings(folder, apart if seed else [0, 90, 180], [1] * 12 + [2] * 12 if seed else [1, 1, 2])
     runs.append(record_of("simple_rehearsal", ROWS, names=NAMES, folder=str(tmp_path / "none")))
     panels, seed = embedding_maps(make_arms(runs))
-    assert [panel.name for panel in panels] == ["+ distillation (without ESQ)", "CCL (with ESQ)", "Finetuning"]
+    assert [panel.name for panel in panels] == ["CCL", "Finetuning"]
     assert seed == 0
-    assert panels[0].mixing == pytest.approx(1)
-    assert (panels[0].over_seeds.mean, panels[0].over_seeds.num) == (pytest.approx(0.5), 2)
+    assert panels[0].caption[:2] == ("mixing 1.00", "mean of 2 seeds 0.50 ± 0.71")
 
     (tmp_path / "ccl-0/embeddings.npz").unlink()
     panels, seed = embedding_maps(make_arms(runs))
     assert seed == 1  # the seed of most arms
-    assert [panel.mixing for panel in panels] == [0, 0, 0]
-
-
-def test_only_both_of_the_pair_are_named_by_their_queue(record_of: Make, keep_embeddings: Keep, tmp_path: Path) -> None:
-    strategies = ("ccl", "variance_distillation", "ccl", "finetuning")
-    runs = [record_of(name, ROWS, names=NAMES, folder=str(tmp_path / str(n))) for n, name in enumerate(strategies)]
-    for run in runs:
-        keep_embeddings(run.folder, [0, 90, 180], [1, 1, 2])
-    assert [panel.name for panel in embedding_maps(make_arms(runs))[0]] == [
-        "+ distillation (without ESQ)",
-        f"CCL ({tmp_path}/0) (with ESQ)",
-        f"CCL ({tmp_path}/2) (with ESQ)",
-        "Finetuning",
-    ]
-    assert [panel.name for panel in embedding_maps(make_arms(runs[2:]))[0]] == ["CCL", "Finetuning"]
+    assert [panel.caption[0] for panel in panels] == ["mixing 0.00"] * 2
 
 
 def test_without_embeddings_there_is_no_map(record_of: Make) -> None:
