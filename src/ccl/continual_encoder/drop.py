@@ -45,7 +45,7 @@ from ccl.run_files import METRICS, read_rows
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import refuse_too_large
-from ccl.runs.protocol import code_hash
+from ccl.runs.run import code_hash
 from ccl.runs.session import Session, by_part, joined_parts
 from ccl.runs.start import resolved
 from ccl.section import merged

@@ -1,15 +1,22 @@
-"""One run, from settings to a finished run folder."""
+"""One run, from settings to a finished run folder: its protocol, its stream, and what it leaves."""
 
+import hashlib
 import json
+import platform
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from safetensors.torch import save_file
+from torch import Tensor
 
 from ccl import ranks
-from ccl.data import write_bad_images
-from ccl.evaluation import AccuracyMatrix
-from ccl.run_files import CHECKPOINTS, PROTOCOL, is_finished
+from ccl.data import describe, write_bad_images
+from ccl.evaluation import AccuracyMatrix, embed_evenly
+from ccl.run_files import CHECKPOINTS, EMBEDDINGS, ENCODER, MEMORY, PROTOCOL, is_finished
 from ccl.runs.build import (
     Stream,
     build_device,
@@ -18,20 +25,30 @@ from ccl.runs.build import (
     build_selection,
     build_stream,
     build_viewer,
+    uses_channels_last,
 )
 from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import refuse_too_large
 from ccl.runs.probing import Prober
-from ccl.runs.protocol import protocol, worth_knowing
 from ccl.runs.run_folder import RunRecord, read_run
-from ccl.runs.run_outputs import keep, stored
 from ccl.runs.session import Session
 from ccl.runs.start import Start, build_start, resolved
 from ccl.runs.trackers import make_trackers
 from ccl.settings import Settings
-from ccl.training import Observer, Progress, learn_stream
+from ccl.training import Learner, Observer, Progress, learn_stream
 from ccl.training.checkpoint import CheckpointStore
+from ccl.training.precision import choose
 from ccl.training.stop_signals import StopRequest
+from ccl.views import Viewer
+
+# What the accuracy matrix says of streams whose steps share classes.
+_READING = {
+    "data": "steps are random parts of the same classes: what little Forgetting they show is mostly noise",
+    "blurred": "a step is probed on all images of its own classes, also on those that arrive in other steps",
+    "free": "steps are chunks of a drifting stream: each is probed on test images of the same stretch of time",
+}
+_FACTS = frozenset({"bytes", "lengths", "ids", "steps", "clusters", "scores"})  # of the memory: images, and about them
+_MOST_EMBEDDINGS = 800  # what a picture can show, 200 kB
 
 
 def run(settings: Settings, folder: str | Path, display: Observer | None = None) -> RunRecord:
@@ -119,3 +136,104 @@ def _learn(settings: Settings, stream: Stream, device: torch.device, session: Se
     keep(learner, stream, viewer, session.log.folder)
     session.outcome["stored_bytes"] = stored(learner)
     viewer.close()
+
+
+def worth_knowing(settings: Settings, stream: Stream) -> list[str]:
+    """Lines for the user: the stream's shape, files left out, and what may surprise."""
+    lines = [f"{stream.dataset.name}: {describe(stream.steps)}", *stream.dataset.notes]
+    if stream.dataset.skipped:
+        bad = stream.dataset.skipped
+        lines.append(f"{len(bad)} files are not usable images and left out (bad_images.csv), e.g. {bad[0]}")
+    smallest = min(len(source) for source in stream.arrivals)
+    if settings.objective == "moco_v2" and settings.moco_v2.queue_size > smallest:
+        lines.append(
+            f"the queue ({settings.moco_v2.queue_size}) exceeds a step's {smallest} images, so it holds keys of the "
+            "query's own image; consider a smaller moco_v2.queue_size or moco_v2.mask_same_image=true"
+        )
+    if stream.probe_parts and settings.stream_kind in _READING:
+        lines.append(f"{_READING[settings.stream_kind]} (docs/streams.md)")
+    if not stream.probe_parts:
+        lines.append("no labels or no test part: accuracy is not measured")
+    return lines
+
+
+def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[str, Any]:
+    """What a number of this run must be read with: data, stream, network, probe, code and machine."""
+    dtype = choose(settings.precision, device)
+    order = "|".join(",".join(map(str, step.classes)) for step in stream.steps)
+    return {
+        "dataset": stream.dataset.name,
+        "fingerprint": stream.dataset.fingerprint,
+        "num_classes": len(stream.dataset.class_names),
+        "stream": settings.stream_kind,
+        "class_order": hashlib.sha256(order.encode()).hexdigest()[:16],
+        "steps": _steps(stream),
+        "all_at_once": settings.method.all_at_once,
+        "backbone": settings.encoder.backbone,
+        "stem": settings.encoder.stem,
+        "statistics": settings.encoder.statistics,
+        "views": settings.views.recipe,
+        "probe": "linear, frozen features, after training (offline); see 'protocol' of each probe row",
+        "seed": settings.seed,
+        "ccl": version("ccl"),
+        "code": code_hash(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": str(device),
+        "precision": str(dtype).removeprefix("torch."),
+        "channels_last": uses_channels_last(settings, device, dtype),
+        "threads": torch.get_num_threads(),
+        "world_size": ranks.size(),
+    }
+
+
+def _steps(stream: Stream) -> list[dict[str, Any]]:
+    """What each step brings, and on how many images it is tested, where it is."""
+    found: list[dict[str, Any]] = [
+        {"name": step.name, "num_classes": len(step.classes), "num_images": len(step.indices)} for step in stream.steps
+    ]
+    for about, part in zip(found, stream.probe_parts, strict=False):
+        about["num_test_images"] = len(part.test)
+    return found
+
+
+def code_hash() -> str:
+    """Ten digits that change with any line of this package: a version alone does not separate two working copies."""
+    package = Path(__file__).parents[1]
+    state = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        state.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return state.hexdigest()[:10]
+
+
+def stored(learner: Learner) -> dict[str, int]:
+    """Bytes that must be kept beside the encoder to learn the next step: of images, vectors and other networks."""
+    images = sum(map(len, learner.memory.files))
+    beside = {name: value for name, value in learner.memory.state_dict().items() if name not in _FACTS}
+    vectors, networks = sum(map(_num_bytes, beside.values())), 0
+    for part in learner.modules():
+        own = sum(map(_num_bytes, part.parameters(recurse=False)))
+        buffers = sum(map(_num_bytes, part.buffers(recurse=False)))
+        # What lies beside weights, such as batch norm's statistics, is of the network; a module of buffers is a store.
+        networks += own + buffers if own else 0
+        vectors += 0 if own else buffers
+    of_encoder = sum(map(_num_bytes, learner.encoder.state_dict().values()))
+    return {"images": images, "vectors": vectors, "networks": networks - of_encoder}
+
+
+def _num_bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def keep(learner: Learner, stream: Stream, viewer: Viewer, folder: Path) -> None:
+    """The encoder's weights, the remembered images, some test images' embeddings; the first rank writes them."""
+    some = embed_evenly(learner.product, stream.probe_parts, viewer, _MOST_EMBEDDINGS) if stream.probe_parts else None
+    if not ranks.is_first():
+        return
+    weights = {name: tensor.contiguous().cpu() for name, tensor in learner.product.state_dict().items()}
+    save_file(weights, folder / ENCODER)
+    if len(learner.memory):
+        learner.memory.write(folder / MEMORY)
+    if some is not None:
+        rows, steps = some.rows.half().numpy(), some.steps.numpy() + 1
+        np.savez_compressed(folder / EMBEDDINGS, embeddings=rows, step=steps, label=some.labels.numpy())

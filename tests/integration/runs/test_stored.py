@@ -9,7 +9,7 @@ from tiny import learn, tiny_settings
 
 from ccl.runs import run
 from ccl.runs.build import build_learner
-from ccl.runs.run_outputs import stored
+from ccl.runs.run import stored
 
 CPU = torch.device("cpu")
 

@@ -16,7 +16,7 @@ from ccl.runs import run
 from ccl.runs.build import Stream, build_stream
 from ccl.runs.display import PlainDisplay
 from ccl.runs.forecast import step_sizes
-from ccl.runs.protocol import worth_knowing
+from ccl.runs.run import worth_knowing
 
 SMALL = (
     "dataset=symbols,textures",
