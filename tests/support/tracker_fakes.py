@@ -141,7 +141,7 @@ class MLflow:
         module, entities = ModuleType("mlflow"), ModuleType("mlflow.entities")
         module.MlflowClient, module.MlflowException = lambda tracking_uri=None, registry_uri=None: self, MlflowException
         module.set_experiment = self.set_experiment
-        entities.Metric, entities.Param = Metric, Param
+        entities.Metric, entities.Param, entities.RunTag = Metric, Param, Param
         return {"mlflow": module, "mlflow.entities": entities}
 
     def set_experiment(self, experiment_name=None, experiment_id=None) -> SimpleNamespace:
@@ -150,7 +150,7 @@ class MLflow:
 
     def create_run(self, experiment_id, start_time=None, tags=None, run_name=None) -> SimpleNamespace:
         run_id = f"{len(self.runs):032x}"
-        self.runs[run_id] = SimpleNamespace(name=run_name, status="RUNNING", params={}, points={})
+        self.runs[run_id] = SimpleNamespace(name=run_name, status="RUNNING", params={}, points={}, tags={})
         return SimpleNamespace(info=SimpleNamespace(run_id=run_id))
 
     def update_run(self, run_id, status=None, name=None) -> None:
@@ -160,8 +160,8 @@ class MLflow:
         assert status in ("FINISHED", "KILLED", "FAILED")
         self._run(run_id).status = status
 
-    def get_metric_history(self, run_id, key) -> list[Metric]:
-        return [Metric(key, value, 0, step) for step, value in self._run(run_id).points.get(key, [])]
+    def get_run(self, run_id) -> SimpleNamespace:
+        return SimpleNamespace(data=self._run(run_id))
 
     def log_batch(self, run_id, metrics=(), params=(), tags=(), synchronous=None) -> None:
         run = self._run(run_id)
@@ -173,6 +173,7 @@ class MLflow:
         for param in params:
             if len(param.value) > 500 or run.params.setdefault(param.key, param.value) != param.value:
                 raise MlflowException(f"param {param.key} can't be {param.value}")
+        run.tags.update((tag.key, tag.value) for tag in tags)
         for metric in metrics:
             run.points.setdefault(metric.key, []).append((metric.step, metric.value))
 

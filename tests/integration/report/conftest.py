@@ -1,21 +1,17 @@
-"""Hand-made run records with numbers that are easy to check, and stand-ins for the trackers' packages."""
+"""Hand-made run records with numbers that are easy to check."""
 
 import csv
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import tracker_fakes as fakes
 from PIL import Image
-from tracker_story import PLAIN, Open
 
 from ccl.evaluation import AccuracyMatrix, ProbeResult
 from ccl.loading import load_settings
 from ccl.runs.run_folder import RunRecord
-from ccl.runs.trackers import Tracker, make_trackers
 
 Rows = Sequence[Sequence[float] | None]
 
@@ -90,47 +86,6 @@ def record_of(matrix_of: Callable[[Rows], AccuracyMatrix]) -> Callable[..., RunR
         )
 
     return make
-
-
-@pytest.fixture
-def notes() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def open_trackers(tmp_path: Path, notes: list[str]) -> Open:
-    """Trackers of a folder as a new process would open them."""
-
-    def make(*names: str, folder: Path = tmp_path, settings: dict[str, Any] = PLAIN) -> list[Tracker]:
-        return make_trackers(names, folder, settings, "a run", notes.append)
-
-    return make
-
-
-@pytest.fixture
-def writer(monkeypatch: pytest.MonkeyPatch) -> type[fakes.SummaryWriter]:
-    module, writer = fakes.tensorboard()
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    return writer
-
-
-@pytest.fixture
-def wandb(monkeypatch: pytest.MonkeyPatch) -> fakes.Wandb:
-    server = fakes.Wandb()
-    monkeypatch.setitem(sys.modules, "wandb", server.module())
-    monkeypatch.delenv("WANDB_PROJECT", raising=False)
-    return server
-
-
-@pytest.fixture
-def mlflow(monkeypatch: pytest.MonkeyPatch) -> fakes.MLflow:
-    server = fakes.MLflow()
-    for name, module in server.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    for name in ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"):
-        monkeypatch.setenv(name, "1")  # so that what is set by default is undone after the test
-    return server
 
 
 @pytest.fixture(scope="session")

@@ -36,3 +36,9 @@ def test_a_later_drop_is_all_there_is_to_do(monkeypatch: pytest.MonkeyPatch) -> 
     clock[0] = 20.0
     shown.epoch_ends(2, 3, 0.1)
     assert "00:30 left" in written.getvalue()
+
+
+def test_a_failure_with_brackets_can_be_shown() -> None:
+    console = Console(force_terminal=True, width=200, color_system=None, record=True)
+    display.RichDisplay(console).note("failed (OSError: [/tmp/x] [bold]not there)")
+    assert "failed (OSError: [/tmp/x] [bold]not there)" in console.export_text()
