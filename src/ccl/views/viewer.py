@@ -123,8 +123,7 @@ class Viewer:
             asked.append(AskedView(None, is_plain[positions]))
             sizes, ids = [len(part) for part in batches[start:end]], source.ids[positions]
             blocks.append(_Block(sizes, positions, ids, torch.cat(turns[start:end]), has_further, asked))
-        make = self._from_arrays if is_array else self._from_pictures
-        return make(source, blocks, num_views)
+        return self._made(source, blocks, num_views)
 
     def plain_batches(self, source: ImageSource, batch_size: int) -> Iterator[Tensor]:
         """All images in order as plain views, (at most batch_size, 3, S, S)."""
@@ -134,36 +133,33 @@ class Viewer:
         for batch in self.batches(source, batches, plain=everything):
             yield batch.plain
 
-    def _from_arrays(self, source: ImageSource, blocks: list[_Block], num_views: int) -> Iterator[ViewBatch]:
+    def _made(self, source: ImageSource, blocks: list[_Block], num_views: int) -> Iterator[ViewBatch]:
+        tasks = (Task(source.subset(block.positions), block.turns, block.asked) for block in blocks)
+        crops = self._workers.cut(tasks) if source.image_size is None else None
         for block in blocks:
-            made = []
             with torch.no_grad():
-                images = source.read(block.positions).to(self.device, non_blocking=True)  # uint8 (N, 3, H, W)
-                for one in block.asked:
-                    shown, uniforms = one.of(images), one.uniforms(block.ids, block.turns)
-                    count, _, height, width = shown.shape
-                    sides = torch.full((count,), height), torch.full((count,), width)
-                    boxes = drawn_boxes(self.recipe, *sides, uniforms).to(self.device)
-                    look = None if uniforms is None else drawn_appearance(self.recipe, uniforms)
-                    flip = torch.zeros(count, dtype=torch.bool) if look is None else look.is_flipped
-                    crops = crop_resize(shown, boxes, flip.to(self.device), self.recipe.size)
-                    made.append(finish(crops, look, self.recipe))
+                if crops is None:
+                    images = source.read(block.positions).to(self.device, non_blocking=True)  # uint8 (N, 3, H, W)
+                    shown = [one.of(images) for one in block.asked]
+                else:
+                    shown = [pixels.to(self.device, non_blocking=True) for pixels in next(crops)]
+                uniforms = [one.uniforms(block.ids, block.turns) for one in block.asked]
+                made = [self._view(*one, crops is not None) for one in zip(shown, uniforms, strict=True)]
             yield from block.split(made, num_views)
 
-    def _from_pictures(self, source: ImageSource, blocks: list[_Block], num_views: int) -> Iterator[ViewBatch]:
-        tasks = (Task(source.subset(block.positions), block.turns, block.asked) for block in blocks)
-        for block, crops in zip(blocks, self._workers.cut(tasks), strict=True):
-            made = []
-            with torch.no_grad():
-                for one, pixels in zip(block.asked, crops, strict=True):
-                    uniforms = one.uniforms(block.ids, block.turns)
-                    unit = pixels.to(self.device, non_blocking=True).float().mul_(1 / 255)
-                    look = None if uniforms is None else drawn_appearance(self.recipe, uniforms)
-                    if look is not None:
-                        flipped = look.is_flipped.nonzero()[:, 0].to(self.device)
-                        unit.index_copy_(0, flipped, unit.index_select(0, flipped).flip(3))
-                    made.append(finish(unit, look, self.recipe))
-            yield from block.split(made, num_views)
+    def _view(self, pixels: Tensor, uniforms: Tensor | None, is_cut: bool) -> Tensor:
+        """Images (N, 3, H, W), or what is cut of them, finished by these numbers; None: as plain ones."""
+        look = None if uniforms is None else drawn_appearance(self.recipe, uniforms)
+        flip = torch.zeros(len(pixels), dtype=torch.bool) if look is None else look.is_flipped
+        if is_cut:
+            crops, flipped = pixels.float().mul_(1 / 255), flip.nonzero()[:, 0].to(self.device)
+            crops.index_copy_(0, flipped, crops.index_select(0, flipped).flip(3))
+        else:
+            count, _, height, width = pixels.shape
+            sides = torch.full((count,), height), torch.full((count,), width)
+            boxes = drawn_boxes(self.recipe, *sides, uniforms).to(self.device)
+            crops = crop_resize(pixels, boxes, flip.to(self.device), self.recipe.size)
+        return finish(crops, look, self.recipe)
 
     def close(self) -> None:
         """End the loader workers, which otherwise live as long as the viewer; a later batch would start new ones."""
