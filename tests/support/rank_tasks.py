@@ -36,14 +36,14 @@ def everyones_rows(count: int) -> Tensor:
 def gather_all(count: int) -> dict[str, Tensor]:
     """Even rows, uneven rows that the first rank has most of, and none at all."""
     rows, places = everyones_rows(count), torch.arange(count)
-    mine = ranks.share(places)
+    mine = ranks.own(places)
     uneven, on_first = places <= ranks.size(), places % ranks.size() == 0
     order = permutation(places, 7)
     return {
         "even": ranks.gather(rows[mine]),
         "numbers": ranks.gather(mine),
-        "uneven": ranks.gather(rows[mine][ranks.share(uneven)], uneven),
-        "first only": ranks.gather(rows[mine][ranks.share(on_first)], on_first),
+        "uneven": ranks.gather(rows[mine][ranks.own(uneven)], uneven),
+        "first only": ranks.gather(rows[mine][ranks.own(on_first)], on_first),
         "none": ranks.gather(rows[mine[:0]], places < 0),
         "together": ranks.gather_together([rows[mine], mine[:, None].float()]),
         "exchanged": ranks.exchange([rows[mine], mine[:, None].float()], order),
@@ -54,9 +54,9 @@ def gather_all(count: int) -> dict[str, Tensor]:
 def gradient(count: int, is_uneven: bool) -> tuple[float, Tensor]:
     """The loss and averaged gradient of weights that meet every pair of rows, each rank embedding its own."""
     weights = everyones_rows(3).requires_grad_()
-    mine = ranks.share(torch.arange(count))
+    mine = ranks.own(torch.arange(count))
     chosen = torch.arange(count) >= (2 if is_uneven else 0)  # of three ranks one then has fewer
-    own = torch.tanh(everyones_rows(count)[mine[ranks.share(chosen)]] @ weights)
+    own = torch.tanh(everyones_rows(count)[mine[ranks.own(chosen)]] @ weights)
     found, _ = ranks.gather_together([own, own.detach()], chosen if is_uneven else None)
     loss = (found @ found.T).exp().mean()
     loss.backward()

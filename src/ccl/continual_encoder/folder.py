@@ -141,7 +141,7 @@ class EncoderFolder:
         try:
             return self.versions.load(number)
         except DamagedError as error:
-            raise DamagedError(f"{error}; {self._way_out(number)}") from error
+            raise DamagedError(error.path, f"{error.reason}; {self._way_out(number)}") from error
 
     def _way_out(self, damaged: int) -> str:
         ledger = self.ledger()

@@ -32,7 +32,7 @@ def reestimate(
     if not len(source):
         return found
     is_shared = 1 < ranks.size() <= len(source)  # fewer images than ranks: everyone reads them all
-    mine = source.subset(ranks.share(torch.arange(len(source)))) if is_shared else source
+    mine = source.subset(ranks.own(torch.arange(len(source)))) if is_shared else source
     names = {norm: name for name, norm in _named_norms(encoder)}
     # A compiled network would pass by the hooks.
     with evaluating(encoder), torch.compiler.set_stance("force_eager"):

@@ -205,7 +205,7 @@ def _read(
 ) -> Tensor:
     if not len(source):
         raise ValueError("there are no images to extract features from")
-    mine = ranks.share(torch.arange(len(source)))
+    mine = ranks.own(torch.arange(len(source)))
     is_shared = 1 < ranks.size() <= len(source)  # fewer images than ranks: everyone reads them all
     with evaluating(module):
         batches = viewer.plain_batches(source.subset(mine) if is_shared else source, batch_size)

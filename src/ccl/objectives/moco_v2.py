@@ -53,7 +53,7 @@ class MoCoV2(Objective):
         views = (1, 0) if self.options.symmetric else (1,)
         embedded = self._embed_keys(batch, views, moment)  # (N of all ranks, D) each
         # Each view with its key, which is of the other view: (N, D), (N, D).
-        pairs = tuple((view.unit, ranks.share(keys)) for view, keys in zip(student, embedded, strict=True))
+        pairs = tuple((view.unit, ranks.own(keys)) for view, keys in zip(student, embedded, strict=True))
         queues = [self.queue, *([self.first_view_queue] if self.options.symmetric else [])]
         negatives = tuple(queue.vectors for queue in queues)  # (K, D) each
         # Where a queue holds a key of the query's own image, (N, K) each, if that is to be left out.

@@ -11,7 +11,7 @@ from ccl.ranks.messages import (
     gather,
     gather_together,
     largest,
-    share,
+    own,
     total,
     wait,
 )
@@ -27,8 +27,8 @@ __all__ = [
     "is_launched",
     "largest",
     "local_rank",
+    "own",
     "rank",
-    "share",
     "size",
     "start",
     "stop",

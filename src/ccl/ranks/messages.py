@@ -100,7 +100,7 @@ def wait() -> None:
     largest(0)
 
 
-def share(rows: Tensor) -> Tensor:
+def own(rows: Tensor) -> Tensor:
     """This rank's part of rows that all ranks have."""
     return rows[rank() :: size()]
 

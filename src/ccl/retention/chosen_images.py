@@ -45,7 +45,7 @@ def chosen_by(mask: Tensor, context: BatchContext, fewest: int = 1) -> Chosen | 
     num = int(mask.sum())
     if num < fewest:
         return None
-    return Chosen(ranks.share(mask).nonzero().flatten().to(context.contrast.query.device), mask, num)
+    return Chosen(ranks.own(mask).nonzero().flatten().to(context.contrast.query.device), mask, num)
 
 
 def choose_stored(context: BatchContext, kind: str) -> tuple[Chosen, Tensor] | None:

@@ -40,16 +40,18 @@ class DiskFullError(UserError):
         super().__init__(f"{path}: no room ({cause}): {needed} bytes needed, {self.free} free; earlier ones untouched")
 
 
-class DamagedError(UserError):
-    """A checkpoint that was asked for by its number is not there or not as it was saved."""
+class _UnusableError(UserError):
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{path}: {reason}")
 
 
-class _BadError(Exception):
-    """A checkpoint that can't be used; its arguments are the path of the culprit and the reason."""
+class DamagedError(_UnusableError):
+    """A checkpoint is not there or not as it was saved."""
 
 
-class _NewerError(_BadError):
-    """It is whole, and this ccl can't know what it means."""
+class NewerError(_UnusableError):
+    """A checkpoint is whole, and this ccl can't know what it means."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,12 @@ class CheckpointStore:
         if keep is not None and keep < 1:
             raise ValueError(f"keep must be at least 1, is {keep}")
         self.folder, self.keep = folder, keep
-        self._bad: dict[Path, tuple[Any, ...]] = {}  # by the checkpoint's folder
+        self._bad: dict[Path, tuple[Path, str]] = {}  # by the checkpoint's folder
 
     @property
     def bad(self) -> list[tuple[Path, str]]:
         """The file and the reason of each bad checkpoint that the last `newest` or `check` met."""
-        return [(path, reason) for path, reason in self._bad.values()]
+        return list(self._bad.values())
 
     def save(
         self,
@@ -122,13 +124,7 @@ class CheckpointStore:
 
     def load(self, number: int) -> Checkpoint:
         """This one, verified; raises DamagedError where it is not there or not good."""
-        folder = self.folder / f"{number:08d}"
-        try:
-            return _load(folder)
-        except _NewerError as error:
-            raise UserError("{}: {}; update ccl to read it".format(*error.args)) from error
-        except _BadError as error:
-            raise DamagedError("{}: {}".format(*error.args)) from error
+        return _load(self.folder / f"{number:08d}")
 
     def remove(self, number: int) -> None:
         """Let go of this one; a kill half-way leaves nothing that looks like a checkpoint."""
@@ -146,10 +142,8 @@ class CheckpointStore:
         for folder in reversed(self._present()):
             try:
                 return _load(folder)
-            except _NewerError as error:
-                raise UserError("{}: {}; update ccl to resume from it".format(*error.args)) from error
-            except _BadError as error:
-                self._bad[folder] = error.args
+            except DamagedError as error:
+                self._bad[folder] = error.path, error.reason
         if self._bad:
             lines = [f"{path}: {reason}" for path, reason in self.bad]
             raise UserError("\n".join([f"{self.folder}: no good checkpoint left; move it away to begin anew", *lines]))
@@ -161,9 +155,10 @@ class CheckpointStore:
         for folder in self._present():
             try:
                 about, reason = _load(folder).about, None
-            except _BadError as error:
-                self._bad[folder] = error.args
-                about, reason = {}, f"{error.args[0].name}: {error.args[1]}"
+            except _UnusableError as error:
+                about = {}
+                self._bad[folder] = error.path, error.reason
+                reason = f"{error.path.name}: {error.reason}"
             num_bytes = sum(path.lstat().st_size for path in folder.glob("*"))
             findings.append(Finding(int(folder.name), folder, num_bytes, reason, about))
         return findings
@@ -206,13 +201,13 @@ def _canonical(body: Mapping[str, Any]) -> bytes:
 def _load(folder: Path) -> Checkpoint:
     """Verify everything, then parse the same bytes."""
     if folder.is_symlink() or not folder.is_dir():
-        raise _BadError(folder, "not a folder")
+        raise DamagedError(folder, "not a folder")
     manifest = _read_manifest(folder / MANIFEST)
     files = {name: _read(folder / name, entry) for name, entry in manifest["files"].items()}
     try:
         parsed = safetensors.torch.load(files.pop(STATE))
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError, RuntimeError, AssertionError) as error:
-        raise _BadError(folder / STATE, f"not safetensors: {str(error)[:160]!r}") from error
+        raise DamagedError(folder / STATE, f"not safetensors: {str(error)[:160]!r}") from error
     # Copied, because parsed tensors lie at odd addresses, and a matrix product may round differently there.
     tensors = {name: parsed[name].clone() for name in sorted(parsed)}
     return Checkpoint(int(folder.name), folder, tensors, manifest["about"], files)
@@ -225,17 +220,20 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         # Every byte counts, not only the meaning: 1e5 and 1E5 differ by a flipped bit.
         is_itself = content == _canonical(manifest)
         if manifest.pop("sha256") != hashlib.sha256(_canonical(manifest)).hexdigest() or not is_itself:
-            raise _BadError(path, "its SHA-256 is not its own")
+            raise DamagedError(path, "its SHA-256 is not its own")
         # Formats to come keep the lines above, so that a newer one is not taken for a damaged one.
         if manifest["format"] > FORMAT:
-            raise _NewerError(path, f"made by a newer ccl (format {manifest['format']}, known are up to {FORMAT})")
+            formats = f"format {manifest['format']}, known are up to {FORMAT}"
+            raise NewerError(path, f"made by a newer ccl ({formats}); update ccl to read it")
         files, is_this = manifest["files"], (manifest["format"], manifest["number"]) == (FORMAT, int(path.parent.name))
         if not is_this or STATE not in files or not isinstance(manifest["about"], dict):
-            raise _BadError(path, "not the manifest of this checkpoint")
+            raise DamagedError(path, "not the manifest of this checkpoint")
         if not all(_PLAIN_NAME.fullmatch(name) and item.keys() == {"bytes", "sha256"} for name, item in files.items()):
-            raise _BadError(path, "names a file outside its folder, or without size and SHA-256")
+            raise DamagedError(path, "names a file outside its folder, or without size and SHA-256")
+    except _UnusableError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _BadError(path, f"not a manifest: {type(error).__name__} {str(error)[:160]!r}") from error
+        raise DamagedError(path, f"not a manifest: {type(error).__name__} {str(error)[:160]!r}") from error
     return manifest
 
 
@@ -244,12 +242,12 @@ def _read(path: Path, entry: Mapping[str, Any] | None = None) -> bytes:
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
-            raise _BadError(path, "not a plain file")
+            raise DamagedError(path, "not a plain file")
         if entry is not None and status.st_size != entry["bytes"]:
-            raise _BadError(path, f"has {status.st_size} bytes instead of {str(entry['bytes'])[:20]}")
+            raise DamagedError(path, f"has {status.st_size} bytes instead of {str(entry['bytes'])[:20]}")
         content = path.read_bytes()
     except OSError as error:
-        raise _BadError(path, error.strerror or "can't be read") from error
+        raise DamagedError(path, error.strerror or "can't be read") from error
     if entry is not None and hashlib.sha256(content).hexdigest() != entry["sha256"]:
-        raise _BadError(path, "its SHA-256 is not the manifest's")
+        raise DamagedError(path, "its SHA-256 is not the manifest's")
     return content

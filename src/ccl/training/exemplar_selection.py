@@ -137,7 +137,7 @@ def _within_budget(budget: Budget, room: int, source: ImageSource, images: _Cand
 
 def _scores(encoder: Encoder, source: ImageSource, viewer: Viewer, step: int, selection: Selection) -> Tensor:
     """The views' spread, (N,), batch by batch, so that the views of a large step are never held at once."""
-    mine = ranks.share(torch.arange(len(source)))
+    mine = ranks.own(torch.arange(len(source)))
     scores = []
     with evaluating(encoder):
         batches = torch.split(mine, selection.batch_size)

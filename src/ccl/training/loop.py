@@ -119,12 +119,12 @@ def _learn_epoch(
     left = batches[at.batch :]
     shares = viewer.batches(
         images,
-        [ranks.share(batch.positions) for batch in left],
-        turns=[ranks.share(batch.turns) for batch in left],
+        [ranks.own(batch.positions) for batch in left],
+        turns=[ranks.own(batch.turns) for batch in left],
         moment=here,
         num_views=learner.num_views,
         num_further=learner.num_further_views,
-        further=[ranks.share(learner.has_further(batch.positions)) for batch in left],
+        further=[ranks.own(learner.has_further(batch.positions)) for batch in left],
         plain=learner.wants_plain(len(images)),
     )
     for whole, own in zip(left, shares, strict=True):
