@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 from ccl.data import class_incremental, load_dataset
-from ccl.encoders import extract, make_encoder
+from ccl.encoders import EncoderOptions, extract, make_encoder
 from ccl.evaluation import fit
 from ccl.objectives import MoCoV2
 from ccl.retention import ExtraSampleQueue, TeacherDistillation
@@ -16,7 +16,7 @@ from ccl.views import RECIPES, Viewer
 
 data = load_dataset("cifar100", sys.argv[1], resize=16, classes=20)
 steps = class_incremental(data.train_labels, num_steps=5, seed=0)
-encoder = make_encoder("convnet", dim=128)
+encoder = make_encoder(EncoderOptions(backbone="convnet", batch_norm_groups=1))
 learn_the_present = MoCoV2(encoder, MoCoV2.Options(queue_size=512, key_momentum=0.99), temperature=0.1)
 keep_the_past = {
     "distillation": TeacherDistillation(encoder, TeacherDistillation.Options(momentum=0.996), temperature=0.1),
@@ -39,8 +39,8 @@ learn_stream(
     learner,
     [data.train.subset(step.indices) for step in steps],
     viewer,
-    Plan(epochs, batch_size=128, learning_rate=0.06, weight_decay=5e-4),
-    selection=Selection("view_variance", per_cluster=20),
+    Plan(epochs, batch_size=128),
+    selection=Selection("view_variance"),
     num_clusters=[len(step.classes) for step in steps],
     after_step=report,
 )

@@ -361,6 +361,13 @@ def part_name(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", own).lower()
 
 
+def known_part(what: str, name: str, rows: Mapping[str, PartRow]) -> str:
+    """The name, if a row or a path has it; whether there is such a part at a path is seen when it is imported."""
+    if name not in rows and not is_path(name):
+        raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, rows)}")
+    return name
+
+
 def row_of(setting: str, name: str) -> PartRow:
     """The row of a part that a setting names; of one named by its path, what its class says of itself."""
     return _own_row(setting, name) if is_path(name) else _KINDS[setting][0][name]
@@ -389,7 +396,7 @@ def _split(path: str) -> tuple[str, str]:
     return where, name
 
 
-def imported(path: str, setting: str, base: type | None = None) -> Any:
+def imported(path: str, setting: str, base: type | None = None, advice: str = "") -> Any:
     """A class below `base` that a setting names by its path, or without one a function of the module named.
 
     Settings may come from a stranger: nothing else is accepted, and a function only of a module that defines it.
@@ -399,9 +406,8 @@ def imported(path: str, setting: str, base: type | None = None) -> Any:
         module = import_module(where)
     except Exception as error:  # other people's code raises anything
         why = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-        raise UserError(
-            f"{setting} {path}: can't import {where} ({why}); it must be installed, or its folder be on PYTHONPATH"
-        ) from error
+        advice = advice or "it must be installed, or its folder be on PYTHONPATH"
+        raise UserError(f"{setting} {path}: can't import {where} ({why}); {advice}") from error
 
     def is_right(found: object) -> bool:
         if base is not None:

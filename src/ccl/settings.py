@@ -13,31 +13,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, cast
 from pydantic import Field, ValidationError, ValidationInfo, create_model, field_validator, model_validator
 
 from ccl.catalogue import (
-    BACKBONES,
     COMPOSITIONS,
     OBJECTIVES,
     OLD_IMAGES,
     RETENTION,
-    SELECTIONS,
     WEIGHT_RULES,
-    foreign_kind,
     is_path,
+    known_part,
     part_name,
     row_of,
 )
+from ccl.encoders import EncoderOptions
 from ccl.errors import RefusedError, UserError, did_you_mean
-from ccl.section import Count, CountOrZero, Fraction, Positive, Section, Weight, known, merged, num_bytes
+from ccl.section import Count, CountOrZero, Fraction, Positive, Section, Weight, known, merged
 from ccl.strategies import STRATEGIES, Strategy, backbone_refusal, refusal
+from ccl.training import MemoryOptions, OptimizerOptions
 
-PRETRAINED: Final = "pretrained"  # encoder.weights: those that the maker of the backbone offers
 WHOLE: Final = "whole"  # of a validation's context: the values lack only what was not known when they were written
 Classes = Count | str | list[str]
 Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
-
-
-def _part(what: str, value: str, rows: Mapping[str, Any]) -> str:
-    """The name of a part; whether there is one at a path was seen by `settings_class`."""
-    return value if is_path(value) else known(what, value, rows)
 
 
 def _names(text: str) -> list[str]:
@@ -78,93 +72,6 @@ class ViewSettings(Section):
     mean: Channels | None = None
     std: Annotated[list[Positive], Field(min_length=3, max_length=3)] | None = None  # as mean, and positive
     solarise_probability: Fraction | None = None  # of both views
-
-
-class EncoderSettings(Section):
-    """What reads it."""
-
-    # Ours, "timm:NAME", "torchvision:NAME", or a class of your own, "package.module:Name" (docs/adapting.md)
-    backbone: str = "resnet18"  # what turns an image into features
-    options: dict[str, Any] = Field({})  # arguments for the maker of a backbone that is not ours
-    # What it starts from: a .safetensors or .pt file, a folder with config.json and model.safetensors, or "pretrained",
-    # which has timm or torchvision fetch theirs; None: from nothing
-    weights: str | None = None
-    freeze_stages: CountOrZero = 0  # the stem and so on stay as they are
-    freeze_batch_norm: bool = False  # of the backbone: weights and statistics stay as they are
-    # cifar: 3×3, stride 1; imagenet: 7×7, stride 2, max-pool; of a ViT: patches of 4 px, of 16 px
-    stem: Literal["cifar", "imagenet"] = "cifar"
-    width: Count | None = None  # None: the published one
-    # mlp: no batch norm; mlp_bn: in hidden layers; simsiam: on the output too; linear: one layer, whatever head_layers
-    head: Literal["mlp", "linear", "mlp_bn", "simsiam"] = "mlp"
-    head_width: Count | None = None  # of hidden layers; None: as wide as the features
-    head_layers: Count = 2  # linear ones, the last included
-    dim: Count = 128  # of the embedding
-    # parts of a batch normalised on their own; Paper: 8, as 8 GPUs would; 1: the whole batch, also over processes
-    batch_norm_groups: Count = 8
-    # What batch norms evaluate with: what the last step's training gathered; estimated after each step from the
-    # remembered images of all; or joined from what each step's images showed when it was learned (docs/memory.md)
-    statistics: Literal["running", "remembered", "accumulated"] = "running"
-
-    @field_validator("backbone")
-    @classmethod
-    def _known_backbone(cls, value: str) -> str:
-        return value if foreign_kind(value) else known("backbone", value, BACKBONES)
-
-    @model_validator(mode="after")
-    def _together(self) -> "EncoderSettings":
-        is_ours = not foreign_kind(self.backbone)
-        if is_ours and self.options:
-            raise ValueError(f"encoder.options are for backbones of others, and {self.backbone} has none")
-        if is_ours and self.weights == PRETRAINED:
-            raise ValueError(
-                f"encoder.weights=pretrained: ccl ships no weights for {self.backbone}; name a file, or set "
-                f"encoder.backbone to timm:{self.backbone} or torchvision:{self.backbone}"
-            )
-        if self.freeze_batch_norm and self.statistics != "running":
-            raise ValueError(
-                f"encoder.freeze_batch_norm keeps the statistics that encoder.statistics={self.statistics} would "
-                "replace; set encoder.statistics=running"
-            )
-        return self
-
-
-class OptimizerSettings(Section):
-    """What moves the weights; its schedule restarts at each step."""
-
-    name: Literal["sgd", "lars", "adamw"] = "sgd"  # the optimizer
-    learning_rate: Positive = 0.06  # where the schedule of each step begins
-    momentum: Fraction = 0.9  # adamw: its first beta
-    beta2: Fraction = 0.999  # adamw only
-    weight_decay: Weight = 5e-4  # the strength of l2
-    # The rate of a stage of the backbone is so much of that of the stage after it, and the head has the full rate
-    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    decay_norms: bool = True  # false: no weight decay on biases and batch norm; lars never has one there
-    schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate over a step
-    warmup_epochs: CountOrZero = 0  # of each step, over which the learning rate rises linearly
-
-
-class MemorySettings(Section):
-    """What is kept of each step."""
-
-    per_cluster: CountOrZero = 20  # of each step, so the memory grows with the stream
-    clusters: Count | Literal["estimate"] | None = None  # None: the number of classes in the step (docs/memory.md)
-    # At most so many images ("300") or bytes of their files ("50MB") in all, each step an equal share; None: no limit.
-    # A share is filled in turns over the clusters: per_cluster then says nothing.
-    budget: Count | str | None = None
-    selection: str | None = None  # a row of `ccl methods`; None: the strategy's own
-    num_views: Annotated[int, Field(ge=2)] = 6  # over which an image's variance is taken
-
-    @field_validator("selection")
-    @classmethod
-    def _known_selection(cls, value: str | None) -> str | None:
-        return None if value is None else _part("selection", value, SELECTIONS)
-
-    @field_validator("budget")
-    @classmethod
-    def _a_size(cls, value: int | str | None) -> int | str | None:
-        if isinstance(value, str):
-            num_bytes(value)
-        return value
 
 
 class ProbeSettings(Section):
@@ -232,9 +139,9 @@ class _Common(Section):
     trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = Field([])  # each an extra: pip install '.[wandb]'
     data: DataSettings = DataSettings()
     views: ViewSettings = ViewSettings()
-    encoder: EncoderSettings = EncoderSettings()
-    optimizer: OptimizerSettings = OptimizerSettings()
-    memory: MemorySettings = MemorySettings()
+    encoder: EncoderOptions = EncoderOptions()
+    optimizer: OptimizerOptions = OptimizerOptions()
+    memory: MemoryOptions = MemoryOptions()
     weights: WeightSettings = WeightSettings()
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
@@ -255,22 +162,22 @@ class _Common(Section):
     @field_validator("objective")
     @classmethod
     def _known_objective(cls, value: str) -> str:
-        return _part("objective", value, OBJECTIVES)
+        return known_part("objective", value, OBJECTIVES)
 
     @field_validator("retention")
     @classmethod
     def _known_retention(cls, value: list[str] | None) -> list[str] | None:
-        return None if value is None else [_part("part", name, RETENTION) for name in value]
+        return None if value is None else [known_part("part", name, RETENTION) for name in value]
 
     @field_validator("composition")
     @classmethod
     def _known_composition(cls, value: str | None) -> str | None:
-        return None if value is None else _part("composition", value, COMPOSITIONS)
+        return None if value is None else known_part("composition", value, COMPOSITIONS)
 
     @field_validator("weight_rule")
     @classmethod
     def _known_weight_rule(cls, value: str | None) -> str | None:
-        return None if value is None else _part("weight rule", value, WEIGHT_RULES)
+        return None if value is None else known_part("weight rule", value, WEIGHT_RULES)
 
     @field_validator("device")
     @classmethod

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from networks import make_encoder
 
 from ccl.data import ArraySource
-from ccl.encoders import make_encoder
 from ccl.objectives import MoCoV2
 from ccl.retention import ExtraSampleQueue, TeacherDistillation
-from ccl.training import Learner, Observer, Plan, learn_stream
+from ccl.training import Learner, Observer, OptimizerOptions, Plan, learn_stream
 from ccl.views import RECIPES, Viewer
 
 
@@ -50,7 +50,7 @@ def test_l1_two_thousand_iterations_leak_nothing() -> None:
         learner,
         [new.subset(torch.arange(32)), new],
         Viewer(RECIPES["moco_cifar"], seed=0),
-        Plan(epochs=180, batch_size=64, learning_rate=0.01),
+        Plan(epochs=180, batch_size=64, optimizer=OptimizerOptions(learning_rate=0.01, weight_decay=0.0)),
         observer=Meter(),
     )
     (before, open_before), (after, open_after) = measured

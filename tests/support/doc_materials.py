@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 from made_shards import write_tar
+from networks import make_encoder
 
 import ccl
-from ccl.encoders import make_encoder
 
 ROOT = Path(__file__).parents[2]
 DOMAINS = ("symbols", "textures", "capitals", "greek")

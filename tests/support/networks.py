@@ -9,7 +9,15 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ccl import encoders
+from ccl.encoders import Encoder, EncoderOptions
 from ccl.seeding import seeded
+
+
+def make_encoder(backbone: str = "resnet18", *, size: int = 224, seed: int = 0, **options: Any) -> Encoder:
+    """An encoder by its options; batch norm is not split, unless asked for."""
+    asked = EncoderOptions.model_validate({"backbone": backbone, "batch_norm_groups": 1, **options})
+    return encoders.make_encoder(asked, size=size, seed=seed)
 
 
 class SmallViT(nn.Module):

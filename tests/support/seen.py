@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from networks import make_encoder
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ccl.encoders import Encoder, make_encoder
+from ccl.encoders import Encoder
 from ccl.part import BatchContext, Contrast
 from ccl.views import ViewBatch
 

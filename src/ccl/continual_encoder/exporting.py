@@ -26,11 +26,10 @@ from ccl.atomic_files import check_target, replacing, write_file, write_folder
 from ccl.catalogue import CLASS_PATH, TIMM, foreign_kind
 from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.data import ImageSource, chain, load_dataset
-from ccl.encoders import evaluating, make_backbone
+from ccl.encoders import EncoderOptions, evaluating, make_backbone
 from ccl.encoders.weights import ABOUT, CONFIG, MODEL
 from ccl.errors import UserError, how_to_install, require
 from ccl.report.page_parts import render
-from ccl.settings import EncoderSettings
 
 MOST_IMAGES = 32  # that a file is compared on
 TOLERANCE = 1e-4  # of the largest feature
@@ -130,7 +129,7 @@ def load_backbone(path: str | Path, backbone: str = "") -> nn.Module:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})[ABOUT])
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
-        architecture = EncoderSettings.model_validate(about["architecture"])
+        architecture = EncoderOptions.model_validate(about["architecture"])
         # A file does not choose what is imported.
         if foreign_kind(architecture.backbone) == CLASS_PATH and architecture.backbone != backbone:
             raise UserError(f"it is of {architecture.backbone}; give that as backbone, if you trust it")
@@ -140,10 +139,10 @@ def load_backbone(path: str | Path, backbone: str = "") -> nn.Module:
         raise UserError(f"{path} is not a backbone by ccl export: {why}") from error
 
 
-def _filled(architecture: EncoderSettings, tensors: dict[str, Tensor]) -> nn.Module:
+def _filled(architecture: EncoderOptions, tensors: dict[str, Tensor]) -> nn.Module:
     # No memory before names and shapes are known to fit; code of others may compute when it is made.
     with nullcontext() if foreign_kind(architecture.backbone) else torch.device("meta"):
-        backbone = make_backbone(architecture.backbone, architecture.stem, architecture.width, architecture.options)
+        backbone = make_backbone(architecture)
     backbone.load_state_dict(tensors, assign=True)
     return backbone.eval().requires_grad_(False)
 

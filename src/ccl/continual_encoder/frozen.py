@@ -14,12 +14,12 @@ from torch import Tensor
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.data import MAX_BAD, BadImage, Found, ImageSource, squared
 from ccl.data.ingest import ingest
-from ccl.encoders import Encoder, extract
+from ccl.encoders import Encoder, EncoderOptions, extract
 from ccl.errors import UserError
 from ccl.memory import FeatureQueue
 from ccl.runs.build import build_device, build_encoder, build_learner, build_viewer
 from ccl.runs.session import by_part
-from ccl.settings import EncoderSettings, Settings
+from ccl.settings import Settings
 from ccl.training import Learner
 from ccl.training.checkpoint import Checkpoint
 from ccl.views import Recipe, Viewer
@@ -50,7 +50,7 @@ class FrozenEncoder:
 
     encoder: Encoder
     viewer: Viewer
-    architecture: EncoderSettings  # backbone, stem, width, dim, head
+    architecture: EncoderOptions  # backbone, stem, width, dim, head
     version: int
     resize: int | None = None  # the side to which every image is brought before it is seen; None: as it is
     about: Mapping[str, Any] = field(default_factory=dict)  # what the version says of itself, as JSON values

@@ -14,7 +14,7 @@ from ccl.continual_encoder.defaults import choose_start, is_on_gpu
 from ccl.continual_encoder.folder import ASKED, ENCODER, STARTED, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen import STUDENT
 from ccl.data import MAX_BAD, collected, find_images
-from ccl.encoders.factory import reads
+from ccl.encoders.factory import PRETRAINED, reads
 from ccl.encoders.stages import stages
 from ccl.encoders.weights import ABOUT, read_config
 from ccl.errors import UserError
@@ -25,7 +25,7 @@ from ccl.runs.session import joined_parts
 from ccl.runs.start import Start, build_start, network_of, resolved
 from ccl.section import merged
 from ccl.seeding import permutation
-from ccl.settings import PRETRAINED, Settings
+from ccl.settings import Settings
 from ccl.training import Observer
 
 BEFORE = -1  # the step of images that stand for what was known before the first

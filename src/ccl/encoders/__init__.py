@@ -4,7 +4,7 @@ from ccl.catalogue import BACKBONES
 from ccl.encoders.batch_norm import SplitBatchNorm, split_batch_norm
 from ccl.encoders.convnet import ConvNet
 from ccl.encoders.encoder import Embedded, Encoder, evaluating, extract, extract_both, make_head
-from ccl.encoders.factory import make_backbone, make_encoder
+from ccl.encoders.factory import EncoderOptions, make_backbone, make_encoder
 from ccl.encoders.momentum_encoder import MomentumEncoder
 from ccl.encoders.resnet import ResNet
 from ccl.encoders.vit import ViT
@@ -14,6 +14,7 @@ __all__ = [
     "ConvNet",
     "Embedded",
     "Encoder",
+    "EncoderOptions",
     "MomentumEncoder",
     "ResNet",
     "SplitBatchNorm",

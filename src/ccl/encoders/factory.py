@@ -8,55 +8,107 @@ import importlib
 import inspect
 from collections.abc import Iterable, Mapping
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Final, Literal, Self, cast
 
 import torch
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from ccl.catalogue import BACKBONES, TIMM, TORCHVISION, foreign_kind
+from ccl import ranks
+from ccl.catalogue import BACKBONES, TIMM, TORCHVISION, foreign_kind, imported
 from ccl.encoders.batch_norm import split_batch_norm
 from ccl.encoders.encoder import Encoder, evaluating
 from ccl.errors import UserError, did_you_mean, how_to_install
+from ccl.section import Count, CountOrZero, Section, known
 from ccl.seeding import seeded
 
+PRETRAINED: Final = "pretrained"  # encoder.weights: those that the maker of the backbone offers
 _CLASSIFIERS = ("fc", "classifier", "heads", "head")  # what torchvision calls them
 # What is left out in training: a view of an image is random, a network is not, so that a run can resume to the bit.
 _RANDOM_LAYERS = ("Dropout", "DropPath", "StochasticDepth", "DropBlock")
 
 
+class EncoderOptions(Section):
+    """What reads it."""
+
+    # Ours, "timm:NAME", "torchvision:NAME", or a class of your own, "package.module:Name" (docs/adapting.md)
+    backbone: str = "resnet18"  # what turns an image into features
+    options: dict[str, Any] = Field({})  # arguments for the maker of a backbone that is not ours
+    # What it starts from: a .safetensors or .pt file, a folder with config.json and model.safetensors, or "pretrained",
+    # which has timm or torchvision fetch theirs; None: from nothing
+    weights: str | None = None
+    freeze_stages: CountOrZero = 0  # the stem and so on stay as they are
+    freeze_batch_norm: bool = False  # of the backbone: weights and statistics stay as they are
+    # cifar: 3×3, stride 1; imagenet: 7×7, stride 2, max-pool; of a ViT: patches of 4 px, of 16 px
+    stem: Literal["cifar", "imagenet"] = "cifar"
+    width: Count | None = None  # None: the published one
+    # mlp: no batch norm; mlp_bn: in hidden layers; simsiam: on the output too; linear: one layer, whatever head_layers
+    head: Literal["mlp", "linear", "mlp_bn", "simsiam"] = "mlp"
+    head_width: Count | None = None  # of hidden layers; None: as wide as the features
+    head_layers: Count = 2  # linear ones, the last included
+    dim: Count = 128  # of the embedding
+    # parts of a batch normalised on their own; Paper: 8, as 8 GPUs would; 1: the whole batch, also over processes
+    batch_norm_groups: Count = 8
+    # What batch norms evaluate with: what the last step's training gathered; estimated after each step from the
+    # remembered images of all; or joined from what each step's images showed when it was learned (docs/memory.md)
+    statistics: Literal["running", "remembered", "accumulated"] = "running"
+
+    @property
+    def num_groups(self) -> int:
+        """Batch-norm groups that a process has of its own."""
+        return max(self.batch_norm_groups // ranks.size(), 1)
+
+    @property
+    def is_synchronised(self) -> bool:
+        """Whether one batch-norm group holds the images of several processes."""
+        return self.batch_norm_groups == 1 < ranks.size()
+
+    @field_validator("backbone")
+    @classmethod
+    def _known_backbone(cls, value: str) -> str:
+        return value if foreign_kind(value) else known("backbone", value, BACKBONES)
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        is_ours = not foreign_kind(self.backbone)
+        if is_ours and self.options:
+            raise ValueError(f"encoder.options are for backbones of others, and {self.backbone} has none")
+        if is_ours and self.weights == PRETRAINED:
+            raise ValueError(
+                f"encoder.weights=pretrained: ccl ships no weights for {self.backbone}; name a file, or set "
+                f"encoder.backbone to timm:{self.backbone} or torchvision:{self.backbone}"
+            )
+        if self.freeze_batch_norm and self.statistics != "running":
+            raise ValueError(
+                f"encoder.freeze_batch_norm keeps the statistics that encoder.statistics={self.statistics} would "
+                "replace; set encoder.statistics=running"
+            )
+        return self
+
+
 def make_encoder(
-    backbone: str = "resnet18",
+    options: EncoderOptions = EncoderOptions(),
     *,
-    stem: str = "cifar",
-    width: int | None = None,
-    dim: int = 128,
-    head: str = "mlp",
-    head_width: int | None = None,
-    head_layers: int = 2,
-    batch_norm_groups: int = 1,
-    synchronised: bool = False,
-    options: Mapping[str, Any] | None = None,
     size: int = 224,
-    freeze_stages: int = 0,
-    freeze_batch_norm: bool = False,
     start: Mapping[str, Tensor] | None = None,
     seed: int = 0,
 ) -> Encoder:
     """An encoder, a pure function of its arguments: freshly initialised but for the weights that it starts from.
 
     `size` is the side of the images that it must be able to read; `start` has this module's names.
-    `synchronised` batch norms have the statistics of all ranks' rows.
     """
+    name = options.backbone
     with seeded(seed, "encoder"):
-        network = make_backbone(backbone, stem, width, options)
-        num_features = found_features(network, backbone, size) if foreign_kind(backbone) else None
-        _refuse_small(network, backbone, size)
-        encoder = Encoder(network, dim, head, head_width, head_layers, num_features)
+        network = make_backbone(options)
+        num_features = found_features(network, name, size) if foreign_kind(name) else None
+        _refuse_small(network, name, size)
+        head = options.head, options.head_width, options.head_layers
+        encoder = Encoder(network, options.dim, *head, num_features)
     if start is not None:
         unknown = encoder.load_state_dict(dict(start), strict=False).unexpected_keys
         assert not unknown, f"not of this encoder: {unknown[:3]}"
-    encoder = split_batch_norm(encoder, batch_norm_groups, synchronised)
-    encoder.freeze(freeze_stages, freeze_batch_norm)
+    encoder = split_batch_norm(encoder, options.num_groups, options.is_synchronised)
+    encoder.freeze(options.freeze_stages, options.freeze_batch_norm)
     return encoder
 
 
@@ -70,18 +122,14 @@ def _refuse_small(network: nn.Module, backbone: str, size: int) -> None:
         )
 
 
-def make_backbone(
-    name: str, stem: str = "cifar", width: int | None = None, options: Mapping[str, Any] | None = None
-) -> nn.Module:
+def make_backbone(options: EncoderOptions) -> nn.Module:
     """A backbone of the catalogue, of timm, of torchvision or a class of the user's own, freshly initialised.
 
-    `width` None is its own default (64 for ResNets, 32 for the ConvNet, 192 and 384 for the ViTs); `options` are for
-    those of others.
+    A width of None is its own default (64 for ResNets, 32 for the ConvNet, 192 and 384 for the ViTs).
     """
+    name, stem, width = options.backbone, options.stem, options.width
     if foreign_kind(name):
-        return make_foreign(name, options=options, stem=stem, width=width)
-    if name not in BACKBONES:
-        raise ValueError(f"unknown backbone {name!r}; there are {', '.join(BACKBONES)}")
+        return make_foreign(name, options=options.options, stem=stem, width=width)
     return cast(nn.Module, BACKBONES[name].make({"stem": stem} | ({} if width is None else {"width": width})))
 
 
@@ -119,20 +167,10 @@ def _of_torchvision(name: str, options: dict[str, Any], pretrained: bool) -> nn.
 
 
 def _of_class(path: str, options: dict[str, Any], pretrained: bool, offered: Mapping[str, Any]) -> nn.Module:
-    where, sign, name = path.partition(":") if ":" in path else path.rpartition(".")
-    try:
-        module = importlib.import_module(where)
-    except Exception as error:  # other people's code raises anything
-        near = difflib.get_close_matches(where, [TIMM, TORCHVISION], n=1) if sign == ":" else []
-        hint = f"did you mean {near[0]}:{name}?" if near else "it must be installed, or its folder be on PYTHONPATH"
-        raise UserError(f"encoder.backbone {path}: can't import {where} ({_why(error)}); {hint}") from error
-    found = getattr(module, name, None)
-    # A class of networks and nothing else: settings may come from a stranger, and must not call any function there is.
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
-        classes = [
-            key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, nn.Module)
-        ]
-        raise UserError(f"encoder.backbone {path}: {where} has no torch.nn.Module class {name!r}{_near(name, classes)}")
+    where, sign, name = path.partition(":")
+    near = difflib.get_close_matches(where, [TIMM, TORCHVISION], n=1) if sign else []
+    advice = f"did you mean {near[0]}:{name}?" if near else ""
+    found = imported(path, "encoder.backbone", nn.Module, advice)
     asked = inspect.signature(found).parameters
     given = {key: value for key, value in offered.items() if key in asked and value is not None}
     if pretrained and "pretrained" not in asked:

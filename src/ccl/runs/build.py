@@ -17,9 +17,7 @@ from ccl.encoders.batch_norm_statistics import AccumulatedStatistics
 from ccl.encoders.factory import refuse_random
 from ccl.errors import UserError, counted
 from ccl.evaluation import ProbePart
-from ccl.memory import Budget
 from ccl.runs.stream_builder import cut_datasets, probe_parts
-from ccl.section import num_bytes
 from ccl.seeding import seeded
 from ccl.settings import Settings
 from ccl.training import Learner, Plan, Selection
@@ -114,24 +112,7 @@ def build_viewer(settings: Settings, device: torch.device) -> Viewer:
 
 def build_encoder(settings: Settings, device: torch.device, start: Mapping[str, Tensor] | None = None) -> Encoder:
     """The student, freshly initialised from the seed, but for the weights that it starts from."""
-    options = settings.encoder
-    encoder = make_encoder(
-        options.backbone,
-        stem=options.stem,
-        width=options.width,
-        dim=options.dim,
-        head=options.head,
-        head_width=options.head_width,
-        head_layers=options.head_layers,
-        batch_norm_groups=groups_of_this_rank(settings),
-        synchronised=is_synchronised(settings),
-        options=options.options,
-        size=build_recipe(settings).size,
-        freeze_stages=options.freeze_stages,
-        freeze_batch_norm=options.freeze_batch_norm,
-        start=start,
-        seed=settings.seed,
-    )
+    encoder = make_encoder(settings.encoder, size=build_recipe(settings).size, start=start, seed=settings.seed)
     dtype = choose(settings.precision, device)
     encoder.compute_in(dtype, uses_channels_last(settings, device, dtype))
     return encoder.to(device)
@@ -198,31 +179,25 @@ def _build(setting: str, part: str, settings: Settings, encoder: Encoder | None 
         made = row_of(setting, part).make(offered)
     if not isinstance(made, torch.nn.Module):
         return made
-    return split_batch_norm(made, groups_of_this_rank(settings), is_synchronised(settings))
+    return split_batch_norm(made, settings.encoder.num_groups, settings.encoder.is_synchronised)
 
 
 def build_plan(settings: Settings) -> Plan:
     """Epochs, batches and the optimizer."""
-    options = settings.optimizer.model_dump(exclude={"name"})
     return Plan(
         epochs=settings.epochs,
         batch_size=settings.batch_size,
+        optimizer=settings.optimizer,
         batch_multiple=math.lcm(settings.encoder.batch_norm_groups, ranks.size()),
         seed=settings.seed,
-        optimizer=settings.optimizer.name,
         statistics=settings.encoder.statistics,
-        **options,
     )
 
 
 def build_selection(settings: Settings) -> Selection | None:
     """What is kept of each step; None where the strategy keeps nothing."""
-    method, asked = settings.method.selection, settings.memory.budget
-    if method is None:
-        return None
-    budget = Budget(num_bytes(asked), "bytes") if isinstance(asked, str) else asked and Budget(asked, "images")
-    options = settings.memory.model_dump(exclude={"clusters", "selection", "budget"})
-    return Selection(method=method, budget=budget or None, seed=settings.seed, **options)
+    method = settings.method.selection
+    return None if method is None else Selection(method, settings.memory, seed=settings.seed)
 
 
 def build_device(settings: Settings) -> torch.device:
@@ -260,7 +235,7 @@ def refuse_ranks(settings: Settings) -> None:
             f"encoder.batch_norm_groups {groups} can't be spread over {count} processes; "
             f"set it to {nearest} or another multiple of {count}, or to 1 for all processes together"
         )
-    if not is_synchronised(settings):
+    if not settings.encoder.is_synchronised:
         return
     norms = [name for name in settings.method.retention if row_of("retention", name).has_norms]
     what = f"the batch norms of {norms[0]}" if norms else "performance.compile" if settings.performance.compile else ""
@@ -273,16 +248,6 @@ def refuse_ranks(settings: Settings) -> None:
             f"batch_size {settings.batch_size} can't be spread over {count} processes; "
             f"nearest valid value: {fitting(settings.batch_size, count)}"
         )
-
-
-def is_synchronised(settings: Settings) -> bool:
-    """Whether one batch-norm group holds the images of several processes."""
-    return settings.encoder.batch_norm_groups == 1 < ranks.size()
-
-
-def groups_of_this_rank(settings: Settings) -> int:
-    """How many a process has of its own; settings count those of all processes."""
-    return max(settings.encoder.batch_norm_groups // ranks.size(), 1)
 
 
 def fitting(num_images: int, groups: int) -> int:

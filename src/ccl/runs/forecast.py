@@ -16,7 +16,6 @@ from ccl.encoders import extract
 from ccl.errors import UserError
 from ccl.evaluation.paper_probe import PAPER_EPOCHS
 from ccl.loading import validated
-from ccl.memory import Budget
 from ccl.runs.build import (
     build_composition,
     build_device,
@@ -31,7 +30,7 @@ from ccl.runs.stream_builder import cut
 from ccl.section import merged
 from ccl.settings import Settings
 from ccl.strategies import RANDOM
-from ccl.training import Observer, Progress, Selection, learn_step, remember
+from ccl.training import MemoryOptions, Observer, Progress, Selection, learn_step, remember
 
 # Operations a second that one recent data-centre GPU sustains on such convolutions in half precision; not measured.
 ASSUMED_GPU_RATE = 20e12
@@ -123,7 +122,7 @@ def num_remembered(settings: Settings, sizes: Sequence[int], num_classes: Sequen
         pixels = 3 * (settings.data.resize or build_recipe(settings).size) ** 2
         most = budget.limit // (1 if budget.unit == "images" else pixels)
     for size, count in zip(sizes[:-1], num_classes[:-1], strict=True):
-        of_clusters = selection.per_cluster * (clusters if isinstance(clusters, int) else count)
+        of_clusters = selection.options.per_cluster * (clusters if isinstance(clusters, int) else count)
         kept.append(min(kept[-1] + min(of_clusters if budget is None else size, size), most))
     return kept
 
@@ -136,11 +135,11 @@ def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals
     by_paper += 1 if settings.probe.adds_paper_accuracy and num_tested else 0
     read += by_paper * PAPER_EPOCHS * num_images
     selection = build_selection(settings)
-    if selection is not None and (selection.budget is not None or selection.per_cluster > 0):
+    if selection is not None and (selection.budget is not None or selection.options.per_cluster > 0):
         needs = row_of("memory.selection", selection.method).needs
         is_counted = settings.memory.clusters == "estimate" and selection.asks_clusters
         read += num_images * (is_counted or EMBEDDINGS in needs)
-        read += num_images * (selection.num_views if VIEWS in needs else 0)
+        read += num_images * (selection.options.num_views if VIEWS in needs else 0)
     return read
 
 
@@ -198,7 +197,7 @@ def _measured(
     learner.begin_step(0, source.ids, num_images)
     if num_new < num_images:
         old = source.subset(torch.arange(num_new, num_images))
-        remember(learner, old, viewer, 0, None, Selection(RANDOM, 0, budget=Budget(len(old), "images")))
+        remember(learner, old, viewer, 0, None, Selection(RANDOM, MemoryOptions(budget=len(old))))
     stopwatch = _Stopwatch(now, patience)
     try:
         new = source.subset(torch.arange(num_new))

@@ -6,11 +6,11 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ccl.catalogue import TORCHVISION, foreign_kind
-from ccl.encoders import make_backbone
-from ccl.encoders.factory import found_features, make_foreign
+from ccl.encoders import EncoderOptions, make_backbone
+from ccl.encoders.factory import PRETRAINED, found_features, make_foreign
 from ccl.encoders.weights import ImageFormat, Matched, matched, read_config, read_weights
 from ccl.runs.build import build_recipe
-from ccl.settings import PRETRAINED, EncoderSettings, Settings
+from ccl.settings import Settings
 from ccl.views.recipes import IMAGENET_MEAN, IMAGENET_STD
 
 _BACKBONE = "backbone."  # before its names in an encoder's
@@ -43,7 +43,7 @@ def resolved(settings: Settings) -> Settings:
     return settings
 
 
-def _wanted(options: EncoderSettings, network: nn.Module | None) -> ImageFormat:
+def _wanted(options: EncoderOptions, network: nn.Module | None) -> ImageFormat:
     """As the weights say, else as the network does."""
     wanted = ImageFormat()
     if options.weights not in (None, PRETRAINED):
@@ -55,9 +55,9 @@ def _wanted(options: EncoderSettings, network: nn.Module | None) -> ImageFormat:
     return wanted
 
 
-def network_of(options: EncoderSettings) -> nn.Module:
+def network_of(options: EncoderOptions) -> nn.Module:
     """The backbone that the settings name, freshly initialised."""
-    return make_backbone(options.backbone, options.stem, options.width, options.options)
+    return make_backbone(options)
 
 
 def build_start(settings: Settings) -> Start | None:

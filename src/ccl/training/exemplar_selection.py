@@ -2,17 +2,20 @@
 
 from dataclasses import dataclass, fields
 from functools import partial
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from ccl import ranks
-from ccl.catalogue import CLUSTERS, EMBEDDINGS, ONE_POOL, VIEWS, row_of
+from ccl.catalogue import CLUSTERS, EMBEDDINGS, ONE_POOL, SELECTIONS, VIEWS, known_part, row_of
 from ccl.data import ImageSource
 from ccl.encoders import Encoder, evaluating, extract
 from ccl.memory.budget import Budget, within
 from ccl.memory.clusters import estimate_num_clusters, group
 from ccl.memory.selection import lowest_scores, random_draw, view_variance
+from ccl.section import Count, CountOrZero, Section, num_bytes
 from ccl.strategies import RANDOM, VIEW_VARIANCE, asks_clusters
 from ccl.training.learner import Learner
 from ccl.views import Viewer
@@ -20,21 +23,51 @@ from ccl.views import Viewer
 SELECTION_EPOCH = -1  # the views of a selection are those of no epoch
 
 
+class MemoryOptions(Section):
+    """What is kept of each step."""
+
+    per_cluster: CountOrZero = 20  # of each step, so the memory grows with the stream
+    clusters: Count | Literal["estimate"] | None = None  # None: the number of classes in the step (docs/memory.md)
+    # At most so many images ("300") or bytes of their files ("50MB") in all, each step an equal share; None: no limit.
+    # A share is filled in turns over the clusters: per_cluster then says nothing.
+    budget: Count | str | None = None
+    selection: str | None = None  # a row of `ccl methods`; None: the strategy's own
+    num_views: Annotated[int, Field(ge=2)] = 6  # over which an image's variance is taken
+
+    @field_validator("selection")
+    @classmethod
+    def _known_selection(cls, value: str | None) -> str | None:
+        return None if value is None else known_part("selection", value, SELECTIONS)
+
+    @field_validator("budget")
+    @classmethod
+    def _a_size(cls, value: int | str | None) -> int | str | None:
+        if isinstance(value, str):
+            num_bytes(value)
+        return value
+
+
 @dataclass(frozen=True)
 class Selection:
     """How many images of a step are kept, and which."""
 
-    method: str  # a row of the catalogue's selections
-    per_cluster: int
-    num_views: int = 6
-    budget: Budget | None = None  # of the whole memory; per_cluster then says nothing
+    method: str  # a row of the catalogue's selections, or a path
+    options: MemoryOptions = MemoryOptions()
     seed: int = 0
     batch_size: int = 512
 
     @property
+    def budget(self) -> Budget | None:
+        """Of the whole memory; per_cluster then says nothing."""
+        asked = self.options.budget
+        if isinstance(asked, str):
+            return Budget(num_bytes(asked), "bytes")
+        return None if asked is None else Budget(asked, "images")
+
+    @property
     def asks_clusters(self) -> bool:
         """Whether it must know the number of clusters: not if nothing is kept, or a budget is filled without them."""
-        return asks_clusters(self.method, self.per_cluster, self.budget is not None)
+        return asks_clusters(self.method, self.options.per_cluster, self.budget is not None)
 
 
 @dataclass(frozen=True)
@@ -55,7 +88,7 @@ def remember(
     The number of clusters is estimated where it is None. The answer is None if nothing is to be kept of any step.
     """
     memory, budget, row = learner.memory, selection.budget, row_of("memory.selection", selection.method)
-    if budget is None and selection.per_cluster == 0:
+    if budget is None and selection.options.per_cluster == 0:
         return None
     is_estimated = selection.asks_clusters and num_clusters is None
     embeddings = torch.zeros(0)
@@ -121,11 +154,11 @@ class _Candidates:
 def _of_clusters(images: _Candidates, number: int, selection: Selection) -> Tensor:
     """Positions of `per_cluster` images for each cluster; the paper's two selections are not orders of choice here."""
     if selection.method == RANDOM:
-        count = selection.per_cluster * number
+        count = selection.options.per_cluster * number
         return random_draw(len(images.ids), count, images.seed, images.step)
     if selection.method == VIEW_VARIANCE:
-        return lowest_scores(images.scores, images.clusters, selection.per_cluster)
-    return images.in_order(selection.method, selection.per_cluster * number)
+        return lowest_scores(images.scores, images.clusters, selection.options.per_cluster)
+    return images.in_order(selection.method, selection.options.per_cluster * number)
 
 
 def _within_budget(budget: Budget, room: int, source: ImageSource, images: _Candidates, method: str) -> Tensor:
@@ -141,7 +174,9 @@ def _scores(encoder: Encoder, source: ImageSource, viewer: Viewer, step: int, se
     scores = []
     with evaluating(encoder):
         batches = torch.split(mine, selection.batch_size)
-        for batch in viewer.batches(source, batches, moment=(step, SELECTION_EPOCH), num_views=selection.num_views):
+        for batch in viewer.batches(
+            source, batches, moment=(step, SELECTION_EPOCH), num_views=selection.options.num_views
+        ):
             embedded = [encoder(view).float().cpu() for view in batch.views]
             scores.append(view_variance(torch.stack(embedded, dim=1)))  # (n, V, D) -> (n,)
     return ranks.gather(torch.cat(scores), torch.ones(len(source), dtype=torch.bool))

@@ -3,34 +3,43 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import nn
 
 from ccl.encoders import Encoder
 from ccl.encoders.stages import stages
 from ccl.part import Part
+from ccl.section import CountOrZero, Fraction, Positive, Section, Weight
 
 CONSTANT_RATE = "constant_rate"  # of a group of parameters: whether its rate leaves the schedule alone
 RATE_SCALE = "rate_scale"  # of a group of parameters: its share of the rate
 
 
+class OptimizerOptions(Section):
+    """What moves the weights; its schedule restarts at each step."""
+
+    name: Literal["sgd", "lars", "adamw"] = "sgd"  # the optimizer
+    learning_rate: Positive = 0.06  # where the schedule of each step begins
+    momentum: Fraction = 0.9  # adamw: its first beta
+    beta2: Fraction = 0.999  # adamw only
+    weight_decay: Weight = 5e-4  # the strength of l2
+    # The rate of a stage of the backbone is so much of that of the stage after it, and the head has the full rate
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    decay_norms: bool = True  # false: no weight decay on biases and batch norm; lars never has one there
+    schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate over a step
+    warmup_epochs: CountOrZero = 0  # of each step, over which the learning rate rises linearly
+
+
 @dataclass(frozen=True)
 class Plan:
-    """The optimizer and its schedule, which restarts at every step."""
+    """How a step is learned, each alike."""
 
     epochs: int
     batch_size: int
-    learning_rate: float
-    optimizer: Literal["sgd", "lars", "adamw"] = "sgd"
-    momentum: float = 0.9  # AdamW: its first beta
-    beta2: float = 0.999  # AdamW only
-    weight_decay: float = 0.0
-    layer_decay: float = 1.0  # a stage of the backbone learns at so much of the rate of the stage after it
-    decay_norms: bool = True  # False: no weight decay on biases and batch norm
-    schedule: Literal["cosine", "constant"] = "cosine"
-    warmup_epochs: int = 0  # over which the learning rate rises linearly, update by update
+    optimizer: OptimizerOptions = OptimizerOptions()
     batch_multiple: int = 1  # every batch is a multiple of this: the groups of split batch norm
     seed: int = 0
     # What batch norms evaluate with after a step: what training gathered, what the remembered images have, or what
@@ -40,16 +49,17 @@ class Plan:
     def make_optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
         """A fresh optimizer of all that a learner trains, for a new step."""
         # Differs: the authors' code carries momentum over from step to step.
-        rate, decay = self.learning_rate, self.weight_decay
+        options, momentum = self.optimizer, self.optimizer.momentum
+        rate, decay = options.learning_rate, options.weight_decay
         groups = self._parameter_groups(learner)
         # All of a step's arithmetic in one pass over the weights; torch has that for these devices.
         fused = all(parameter.device.type in ("cpu", "cuda") for parameter in learner.parameters())
-        if self.optimizer == "adamw":
-            betas = (self.momentum, self.beta2)
+        if options.name == "adamw":
+            betas = (momentum, options.beta2)
             return torch.optim.AdamW(groups, rate, betas=betas, weight_decay=decay, fused=fused)
-        if self.optimizer == "lars":
-            return LARS(groups, rate, momentum=self.momentum, weight_decay=decay)
-        sgd = torch.optim.SGD(groups, rate, momentum=self.momentum, weight_decay=decay, fused=fused)
+        if options.name == "lars":
+            return LARS(groups, rate, momentum=momentum, weight_decay=decay)
+        sgd = torch.optim.SGD(groups, rate, momentum=momentum, weight_decay=decay, fused=fused)
         sgd.register_step_pre_hook(_begin_late_momenta)
         return sgd
 
@@ -60,12 +70,12 @@ class Plan:
         where there is a `layer_decay`.
         """
         constant = {parameter for part in learner.modules() for parameter in _at_constant_rate(part)}
-        scales = _scales(learner, self.layer_decay) if self.layer_decay < 1.0 else {}
+        scales = _scales(learner, self.optimizer.layer_decay) if self.optimizer.layer_decay < 1.0 else {}
         groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}  # by: is at a constant rate, doesn't decay, scale
         for parameter in learner.parameters():
             if parameter.requires_grad:
                 scale = scales.get(parameter, 1.0)
-                kind = (parameter in constant, parameter.ndim < 2 and not self.decay_norms, scale)
+                kind = (parameter in constant, parameter.ndim < 2 and not self.optimizer.decay_norms, scale)
                 new = {"params": [], CONSTANT_RATE: kind[0], RATE_SCALE: scale}
                 groups.setdefault(kind, new)["params"].append(parameter)
         for (_, is_exempt, _), group in groups.items():
@@ -76,7 +86,7 @@ class Plan:
         """Give each group of parameters its rate of the update with which `share` of an epoch is done."""
         rate = self.learning_rate_at(epoch, share)
         for group in optimizer.param_groups:
-            group["lr"] = (self.learning_rate if group[CONSTANT_RATE] else rate) * group[RATE_SCALE]
+            group["lr"] = (self.optimizer.learning_rate if group[CONSTANT_RATE] else rate) * group[RATE_SCALE]
 
     def learning_rate_at(self, epoch: int, share: float = 1.0) -> float:
         """The rate of the update with which `share` of an epoch, counted from 0, is done.
@@ -84,12 +94,13 @@ class Plan:
         The cosine moves epoch by epoch and ends one epoch before it would reach zero, as in MoCo.
         """
         # Differs: solo-learn's and CaSSLe's warm-up rises from 0.003, here from nothing.
-        if epoch < self.warmup_epochs:
-            return self.learning_rate * (epoch + share) / self.warmup_epochs
-        if self.schedule == "constant":
-            return self.learning_rate
-        done = (epoch - self.warmup_epochs) / (self.epochs - self.warmup_epochs)
-        return self.learning_rate * 0.5 * (1.0 + math.cos(math.pi * done))
+        highest, warmup = self.optimizer.learning_rate, self.optimizer.warmup_epochs
+        if epoch < warmup:
+            return highest * (epoch + share) / warmup
+        if self.optimizer.schedule == "constant":
+            return highest
+        done = (epoch - warmup) / (self.epochs - warmup)
+        return highest * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
 def _at_constant_rate(module: nn.Module) -> list[nn.Parameter]:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from drops import Deliver, deliver_to
+from networks import make_encoder
 from PIL import Image
 
 from ccl.cli import main
 from ccl.continual_encoder import FrozenEncoder, uses
 from ccl.data import load_dataset
-from ccl.encoders import make_encoder
-from ccl.settings import EncoderSettings
+from ccl.encoders import EncoderOptions
 from ccl.views import RECIPES, Viewer
 
 MakeFrozen = Callable[..., FrozenEncoder]
@@ -46,7 +46,7 @@ def make_frozen() -> MakeFrozen:
                 tensor.copy_(torch.randn(tensor.shape, generator=draws) / 10)
             elif name.endswith("running_var"):
                 tensor.copy_(torch.rand(tensor.shape, generator=draws) + 0.5)
-        options = EncoderSettings.model_validate(
+        options = EncoderOptions.model_validate(
             {"backbone": backbone, "stem": stem, "width": width, "dim": 8, "batch_norm_groups": groups}
         )
         recipe = replace(RECIPES["moco_cifar"], size=size, plain_fraction=fraction)

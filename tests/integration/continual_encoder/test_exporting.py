@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from networks import make_encoder
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -18,7 +19,7 @@ from torch import nn
 from ccl.continual_encoder import FrozenEncoder, exporting
 from ccl.continual_encoder.exporting import Exported, card, export, load_backbone, plain_backbone, write_card
 from ccl.data import ArraySource, FileSource, ImageSource, squared
-from ccl.encoders import SplitBatchNorm, make_encoder
+from ccl.encoders import SplitBatchNorm
 from ccl.errors import UserError
 
 MakeFrozen = Callable[..., FrozenEncoder]

@@ -65,7 +65,7 @@ def test_a_folder_with_something_in_it_is_refused(make_frozen: MakeFrozen, tmp_p
 TIMM = """
 import sys, timm, torch
 from safetensors.torch import save_file
-from ccl.encoders import make_encoder
+from networks import make_encoder
 folder, out = sys.argv[1:]
 images = torch.linspace(-1, 1, 2 * 3 * 64 * 64).view(2, 3, 64, 64)
 model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()

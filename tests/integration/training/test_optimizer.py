@@ -8,14 +8,15 @@ from tiny import learn, tiny_settings
 from torch import nn
 
 from ccl.runs.build import build_learner, build_plan
-from ccl.training import Plan, Progress
+from ccl.training import OptimizerOptions, Plan, Progress
 from ccl.training.optimizer import LARS
 
 CPU = torch.device("cpu")
 
 
-def plan(**options: object) -> Plan:
-    return Plan(**({"epochs": 10, "batch_size": 4, "learning_rate": 0.5} | options))  # type: ignore[arg-type]
+def plan(epochs: int = 10, **options: object) -> Plan:
+    asked = OptimizerOptions.model_validate({"learning_rate": 0.5, "weight_decay": 0.0, **options})
+    return Plan(epochs, batch_size=4, optimizer=asked)
 
 
 def network() -> nn.Sequential:
@@ -83,7 +84,7 @@ def test_a_weight_that_learns_later_than_others_moves_as_with_plain_sgd() -> Non
 
 def test_adamw_is_torch_s() -> None:
     module, twin = network(), network()
-    moved(module, plan(optimizer="adamw", weight_decay=0.2, momentum=0.8, beta2=0.95).make_optimizer(module))
+    moved(module, plan(name="adamw", weight_decay=0.2, momentum=0.8, beta2=0.95).make_optimizer(module))
     moved(twin, torch.optim.AdamW(twin.parameters(), 0.5, betas=(0.8, 0.95), weight_decay=0.2, fused=True))
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(module.parameters(), twin.parameters(), strict=True))
 
@@ -112,7 +113,7 @@ def test_the_rate_rises_update_by_update_then_falls_along_the_cosine() -> None:
 
 @pytest.mark.parametrize("kind", ["sgd", "lars", "adamw"])
 def test_an_optimizer_s_state_comes_back(kind: str) -> None:
-    module, options = network(), plan(optimizer=kind, learning_rate=0.01)
+    module, options = network(), plan(name=kind, learning_rate=0.01)
     progress = Progress()
     moved(module, progress.take(options.make_optimizer(module)))
     saved = {name: value.clone() for name, value in progress.state_dict().items()}

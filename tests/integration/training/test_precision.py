@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from breaking import assert_same, quiet, run_broken
+from networks import make_encoder
 from tiny import Watcher, learn, tiny_settings
 from torch import Tensor, nn
 
-from ccl.encoders import make_encoder
 from ccl.errors import UserError
 from ccl.runs import run
 from ccl.runs.build import build_device, build_learner, build_plan, build_stream, uses_channels_last

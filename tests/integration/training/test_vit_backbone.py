@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from networks import make_encoder
 from tiny import learn, tiny_settings
 
 from ccl.catalogue import OBJECTIVES
-from ccl.encoders import make_encoder
 
 VIT = "encoder.backbone=vit_tiny"
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from networks import make_encoder
 from torch import nn
 
 from ccl.encoders import (
@@ -9,7 +10,6 @@ from ccl.encoders import (
     MomentumEncoder,
     ResNet,
     SplitBatchNorm,
-    make_encoder,
     make_head,
     split_batch_norm,
 )

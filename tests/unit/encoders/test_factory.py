@@ -5,9 +5,10 @@ import sys
 import networks
 import pytest
 import torch
+from networks import make_encoder
 from torch import nn
 
-from ccl.encoders import MomentumEncoder, ResNet, SplitBatchNorm, make_encoder
+from ccl.encoders import MomentumEncoder, ResNet, SplitBatchNorm
 from ccl.encoders.factory import make_foreign, refuse_random, without_random_layers
 from ccl.encoders.stages import stages
 from ccl.encoders.weights import ImageFormat
@@ -62,10 +63,10 @@ def test_pretrained_weights_and_options_reach_the_maker() -> None:
         ("torchvision:resnet_smol", "torchvision has no model 'resnet_smol'; did you mean 'resnet_small'?"),
         ("tim:resnet_small", r"can't import tim .*; did you mean timm:resnet_small\?"),
         ("no_such_package.module:Net", "can't import no_such_package.module .*PYTHONPATH"),
-        ("networks:SmallCN", "no torch.nn.Module class 'SmallCN'; did you mean 'SmallCNN'?"),
-        ("networks:make_places", "no torch.nn.Module class 'make_places'"),
-        ("subprocess:Popen", "no torch.nn.Module class 'Popen'"),
-        ("os.system", "no torch.nn.Module class 'system'"),
+        ("networks:SmallCN", "no Module class 'SmallCN'; did you mean 'SmallCNN'?"),
+        ("networks:make_places", "no Module class 'make_places'"),
+        ("subprocess:Popen", "no Module class 'Popen'"),
+        ("os.system", "no Module class 'system'"),
         ("networks:Places", r"gives \(2, 4, 8, 8\) of 2 images; a backbone must give features"),
     ],
 )

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from networks import make_encoder
 from torch import Tensor, nn
 
 from ccl.data.sources import ArraySource
-from ccl.encoders import extract_both, make_encoder
+from ccl.encoders import extract_both
 from ccl.evaluation import evaluating, extract
 
 

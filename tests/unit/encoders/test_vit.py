@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from networks import make_encoder
 from torch import Tensor
 
-from ccl.encoders import ViT, make_encoder
+from ccl.encoders import ViT
 from ccl.encoders.stages import stages
 from ccl.encoders.vit import Block, cut, positions, vit_small, vit_tiny
 from ccl.errors import UserError

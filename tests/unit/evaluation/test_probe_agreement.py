@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from networks import make_encoder
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from ccl.data import Dataset, load_dataset
-from ccl.encoders import Encoder, make_encoder
+from ccl.encoders import Encoder
 from ccl.evaluation import extract, fit
 from ccl.evaluation.logistic_regression import LogisticRegression as Problem
 from ccl.evaluation.probes import choose_l2, enumerate_labels, moments

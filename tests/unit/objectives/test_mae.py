@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from networks import make_encoder
 from torch import Tensor
 
-from ccl.encoders import Encoder, make_encoder
+from ccl.encoders import Encoder
 from ccl.encoders.vit import cut
 from ccl.losses import masked_patches
 from ccl.objectives import MAE

@@ -3,9 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import make_encoder
 from torch import Tensor
 
-from ccl.encoders import Embedded, Encoder, make_encoder
+from ccl.encoders import Embedded, Encoder
 from ccl.losses import info_nce, instance_softmax, nt_xent
 from ccl.objectives import InsDisc, MoCoV2, SimCLR
 from ccl.part import BatchContext, Contrast

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import make_encoder
 from torch import Tensor, nn
 
-from ccl.encoders import Embedded, Encoder, make_encoder
+from ccl.encoders import Embedded, Encoder
 from ccl.encoders.momentum_encoder import rising_momentum
 from ccl.objectives import BYOL, BarlowTwins, Objective, SimSiam, VICReg
 from ccl.part import BatchContext, Contrast

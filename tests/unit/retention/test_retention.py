@@ -2,9 +2,10 @@
 
 import torch
 import torch.nn.functional as F
+from networks import make_encoder
 from torch import Tensor
 
-from ccl.encoders import Embedded, Encoder, make_encoder
+from ccl.encoders import Embedded, Encoder
 from ccl.losses import info_nce, similarity_distillation
 from ccl.objectives import Contrast
 from ccl.retention import BatchContext, ExtraSampleQueue, TeacherDistillation

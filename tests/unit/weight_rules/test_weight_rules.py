@@ -4,8 +4,9 @@ from typing import Any, cast
 
 import pytest
 import torch
+from networks import make_encoder
 
-from ccl.encoders import Encoder, make_encoder
+from ccl.encoders import Encoder
 from ccl.weight_rules import Average, Merge
 
 
