@@ -21,9 +21,12 @@ class Line:
     reason: str | None
 
     def commands(self) -> Iterator[list[str]]:
-        """The words of each command, without comments; "&&" joins two."""
+        """The words of each command, without comments and variables set before it; "&&" joins two."""
         for command in self.text.split(" && "):
-            if words := shlex.split(command, comments=True):
+            words = shlex.split(command, comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+                del words[0]
+            if words:
                 yield words
 
 
