@@ -26,12 +26,20 @@ def _findings(measure: bool) -> Iterator[tuple[str, str]]:
     import torch
 
     from ccl.data import data_root
+    from ccl.runs.forecast import device_memory
 
     yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield "torch", f"{torch.__version__}, {torch.get_num_threads()} threads of {os.cpu_count()} cores"
-    yield "memory", _memory()
+    memory = device_memory(torch.device("cpu"))
+    yield "memory", f"{memory / 2**30:.0f} GB" if memory else "unknown"
     yield "disk", f"{shutil.disk_usage(Path.cwd()).free / 2**30:.0f} GB free here"
-    yield "device", _device()
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        yield "device", f"cuda: {', '.join(names)}"
+    elif torch.backends.mps.is_available():
+        yield "device", "mps (Apple GPU); its code path has not been tested on a real one"
+    else:
+        yield "device", "cpu only: the demo and the mini presets are made for it; the paper's presets want a GPU"
     yield "precision", _precision(measure)
     for package in ("torchvision", "timm", "onnx"):
         yield package, _optional(package)
@@ -49,32 +57,12 @@ def _speed() -> Iterator[tuple[str, str]]:
     from ccl.loading import load_settings
     from ccl.runs.forecast import clock, seconds_here, work_of
 
-    demo, mini = load_settings("demo"), load_settings("cifar100-mini")
-    small, larger = seconds_here(demo, patience=1.0), seconds_here(mini, patience=1.0)
+    mini = load_settings("cifar100-mini")
+    small, larger = seconds_here(load_settings("demo"), patience=1.0), seconds_here(mini, patience=1.0)
     rates = f"convnet {1 / small.learned:,.0f}, ResNet-18 of width 16 {1 / larger.learned:,.0f}"
     yield "speed", f"MoCo v2 at 16 px, images/s: {rates}"
     takes = clock(work_of(mini).times(larger))
     yield "advice", f"ccl demo, then ccl run cifar100-mini: about {takes} a strategy on this machine"
-
-
-def _memory() -> str:
-    import torch
-
-    from ccl.runs.forecast import device_memory
-
-    total = device_memory(torch.device("cpu"))
-    return f"{total / 2**30:.0f} GB" if total else "unknown"
-
-
-def _device() -> str:
-    import torch
-
-    if torch.cuda.is_available():
-        names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-        return f"cuda: {', '.join(names)}"
-    if torch.backends.mps.is_available():
-        return "mps (Apple GPU); its code path has not been tested on a real one"
-    return "cpu only: the demo and the mini presets are made for it; the paper's presets want a GPU"
 
 
 def _precision(measure: bool) -> str:
@@ -84,12 +72,11 @@ def _precision(measure: bool) -> str:
     from ccl.training.precision import choose, trouble_with
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    taken = str(choose("auto", device)).removeprefix("torch.")
-    if not measure:
-        return f"auto takes {taken}"
-    trials = {name: trouble_with(name, "cpu") for name in ("bfloat16", "float16")}
-    tried = "; ".join(f"{name} on the CPU {'works' if bad is None else f'not: {bad}'}" for name, bad in trials.items())
-    return f"auto takes {taken}; {tried}"
+    text = f"auto takes {str(choose('auto', device)).removeprefix('torch.')}"
+    for name in ("bfloat16", "float16") if measure else ():
+        bad = trouble_with(name, "cpu")
+        text += f"; {name} on the CPU {'works' if bad is None else f'not: {bad}'}"
+    return text
 
 
 def _optional(package: str) -> str:

@@ -1,13 +1,8 @@
 """`ccl methods`: every strategy and every part there is, from the catalogue alone."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import typer
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from ccl.strategies import Strategy
 
 # What is listed, in this order, and the setting that takes a name of it.
 KINDS = {
@@ -44,43 +39,31 @@ def methods(
         table = Table.grid(padding=(0, 2))
         table.add_column(no_wrap=True)
         table.add_column()
-        for own, text in _rows(name).items():
-            table.add_row(Text(f"  {own}"), text)
+        for own, text, facts in _rows(name):
+            known = " · ".join(fact for fact in facts if fact)
+            table.add_row(Text(f"  {own}"), Text(text).append(f"\n{known}" if known else "", style="dim"))
         console.print(table)
         console.print()
 
 
-def _rows(kind: str) -> "dict[str, Text]":
+def _rows(kind: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Name, what it is, and what is known of it."""
     from ccl import catalogue
+    from ccl.catalogue import title_of
     from ccl.strategies import STRATEGIES
 
-    if kind == "strategies":
-        return {
-            name: _entry(row.title, row.about, [*strategy_facts(row), row.source]) for name, row in STRATEGIES.items()
-        }
-    rows: dict[str, catalogue.PartRow] = getattr(catalogue, kind.upper())
-    found = {}
-    for name, row in rows.items():
-        needs = f"needs {' and '.join(sorted(row.needs))}" if row.needs else ""
-        weight = f"weight {row.weight:g}" if kind == "retention" else ""
-        found[name] = _entry(row.title, row.about, [needs, weight, row.source])
-    return found
-
-
-def strategy_facts(row: "Strategy") -> list[str]:
-    """What a strategy keeps, and its parts by their titles."""
-    from ccl.catalogue import title_of
-
-    kept = f"keeps images: {title_of(row.selection)}" if row.selection else "keeps no images"
-    parts = [title_of(name) for name in (*row.retention, *([row.weight_rule] if row.weight_rule else []))]
-    composition = [] if row.composition == "pooled" else [title_of(row.composition)]
-    at_once = ["the whole stream at once"] if row.all_at_once else []
-    return [kept, " + ".join([*parts, *composition, *at_once])]
-
-
-def _entry(title: str, about: str, facts: list[str]) -> "Text":
-    from rich.text import Text
-
-    text = Text(f"{title}: {about}" if about else title)
-    known = " · ".join(fact for fact in facts if fact)
-    return text.append(f"\n{known}", style="dim") if known else text
+    if kind != "strategies":
+        rows: dict[str, catalogue.PartRow] = getattr(catalogue, kind.upper())
+        for name, row in rows.items():
+            needs = f"needs {' and '.join(sorted(row.needs))}" if row.needs else ""
+            weight = f"weight {row.weight:g}" if kind == "retention" else ""
+            yield name, f"{row.title}: {row.about}" if row.about else row.title, [needs, weight, row.source]
+        return
+    for name, strategy in STRATEGIES.items():
+        kept = f"keeps images: {title_of(strategy.selection)}" if strategy.selection else "keeps no images"
+        rule = [strategy.weight_rule] if strategy.weight_rule else []
+        mixed = [] if strategy.composition == "pooled" else [strategy.composition]
+        parts = [title_of(part) for part in (*strategy.retention, *rule, *mixed)]
+        parts += ["the whole stream at once"] if strategy.all_at_once else []
+        about = f"{strategy.title}: {strategy.about}" if strategy.about else strategy.title
+        yield name, about, [kept, " + ".join(parts), strategy.source]

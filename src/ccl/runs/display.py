@@ -17,38 +17,19 @@ from ccl.training import Observer, Remembered
 _EVERY = 10.0  # seconds between two lines of a log
 
 
-class Speed:
-    """Losses and images per second, smoothed over the last seconds."""
-
-    def __init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """A pause (a probe, a selection) is over: forget the time before."""
-        self._started = time.perf_counter()
-        self._num_images = 0
-        self.losses: dict[str, float] = {}
-
-    def add(self, losses: Mapping[str, float], num_images: int) -> None:
-        """Count one update."""
-        self._num_images += num_images
-        for name, value in losses.items():
-            self.losses[name] = 0.9 * self.losses.get(name, value) + 0.1 * value
-
-    def __str__(self) -> str:
-        rate = self._num_images / max(time.perf_counter() - self._started, 1e-9)
-        terms = " ".join(f"{short_of(name)} {value:.3f}" for name, value in self.losses.items())
-        return f"{terms}  {rate:,.0f} images/s"
-
-
 class Display(Observer):
     """What both displays share: the run's name and length, the speed, and a line for each memory and probe."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._speed = Speed()
         self._title, self._epochs, self._first_step = "", 1, 0
         self._sizes: Sequence[int] = (1,)  # new images of each step
+        self._restart()
+
+    def _restart(self) -> None:
+        """After a pause (a probe, a selection) speed is measured anew."""
+        self._started, self._num_images = time.perf_counter(), 0
+        self._losses: dict[str, float] = {}  # smoothed over the last updates
 
     def note(self, text: str) -> None:
         note(self.console, text)
@@ -64,10 +45,17 @@ class Display(Observer):
         return (before + self._sizes[step] * epochs) / max(all_images, 1)
 
     def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
-        self._speed.restart()
+        self._restart()
 
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
-        self._speed.add(losses, num_images)
+        self._num_images += num_images
+        for name, value in losses.items():
+            self._losses[name] = 0.9 * self._losses.get(name, value) + 0.1 * value
+
+    def _speed(self) -> str:
+        rate = self._num_images / max(time.perf_counter() - self._started, 1e-9)
+        terms = " ".join(f"{short_of(name)} {value:.3f}" for name, value in self._losses.items())
+        return f"{terms}  {rate:,.0f} images/s"
 
     def remembered(self, step: int, what: Remembered) -> None:
         clusters = f" from {what.num_clusters} {'estimated ' if what.is_estimated else ''}clusters"
@@ -78,7 +66,7 @@ class Display(Observer):
         when = "as initialised" if step is None else f"after step {step + 1}"
         each = " ".join(f"{accuracy:.1f}" for accuracy in result.per_step)
         self.note(f"{self._title} {when}: all classes {result.all_class_total:.1f} %, each step's own {each}")
-        self._speed.restart()
+        self._restart()
 
 
 class PlainDisplay(Display):
@@ -113,7 +101,7 @@ class PlainDisplay(Display):
         began, done_then = self._began or (now, done)
         left = (now - began) / max(done - done_then, 1e-9) * (1.0 - done)
         time_left = str(timedelta(seconds=round(left))).removeprefix("0:")
-        self.note(f"step {step + 1} epoch {epoch + 1}/{self._epochs}  {self._speed}  {time_left} left")
+        self.note(f"step {step + 1} epoch {epoch + 1}/{self._epochs}  {self._speed()}  {time_left} left")
 
 
 class RichDisplay(Display):
@@ -144,7 +132,7 @@ class RichDisplay(Display):
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
         super().updated(step, epoch, losses, num_images, share)
         text = f"{self._title}: step {step + 1}/{len(self._sizes)} epoch {epoch + 1}/{self._epochs}"
-        self._bar(text, 1.0, completed=self._share_done(step, epoch + share), about=str(self._speed))
+        self._bar(text, 1.0, completed=self._share_done(step, epoch + share), about=self._speed())
 
     def probing(self, done: int, total: int) -> None:
         if self._progress is not None:

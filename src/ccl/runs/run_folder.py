@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ccl import ranks
 from ccl.atomic_files import write_file
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
@@ -20,46 +21,21 @@ from ccl.settings import Settings
 from ccl.training import Observer, Remembered
 
 
-class Log(Observer):
-    """What ranks other than the first have for a log: it knows the folder and writes nothing."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint must keep of the log."""
-        return {}
-
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Be again what `state` described."""
-
-    def begin(self) -> None:
-        """There is no checkpoint: start with no rows."""
-
-    def status(self, state: str, **about: Any) -> None:
-        """What the run is doing now."""
-
-    def row(self, kind: str, **values: Any) -> None:
-        """One line of metrics."""
-
-    def accuracy(self, matrix: AccuracyMatrix) -> None:
-        """The accuracy matrix as it is now."""
-
-
-class RunLog(Log):
-    """Writes a run's rows as it goes; also an observer of the loop that sums up each epoch."""
+class RunLog(Observer):
+    """Writes a run's rows and, as an observer of the loop, sums up each epoch; on ranks but the first it is silent."""
 
     def __init__(
         self, folder: Path, settings: Settings, protocol: Mapping[str, Any], trackers: Sequence[Tracker] = ()
     ) -> None:
-        super().__init__(folder)
-        self._trackers = trackers
-        folder.mkdir(parents=True, exist_ok=True)
-        write_file(folder / SETTINGS, dump_settings(settings))
-        write_file(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
+        self.folder, self._trackers = folder, trackers
+        self._writes = ranks.is_first()
         self.started = time.time()
         self._epoch = _Sums()
         self._clocks = _clocks()
+        if self._writes:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_file(folder / SETTINGS, dump_settings(settings))
+            write_file(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
         self.status("running")
 
     def state(self) -> dict[str, Any]:
@@ -70,6 +46,8 @@ class RunLog(Log):
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Cut off the rows that were written after the checkpoint, pass the rest to trackers, and restore its sums."""
+        if not self._writes:
+            return
         with (self.folder / METRICS).open("ab") as file:
             file.truncate(int(state["bytes"]))
         if self._trackers:
@@ -79,10 +57,14 @@ class RunLog(Log):
         self._clocks = _clocks()
 
     def begin(self) -> None:
-        (self.folder / METRICS).unlink(missing_ok=True)
+        """There is no checkpoint: start with no rows."""
+        if self._writes:
+            (self.folder / METRICS).unlink(missing_ok=True)
 
     def status(self, state: str, **about: Any) -> None:
         """Replace status.json: what the run is doing now, and who does it."""
+        if not self._writes:
+            return
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         times = {"started": self.started, "updated": time.time()}
         write_file(self.folder / STATUS, json.dumps({"state": state, **about, **holder, **times}, indent=2))
@@ -92,6 +74,8 @@ class RunLog(Log):
 
     def row(self, kind: str, **values: Any) -> None:
         """Append one line to metrics.jsonl, and pass it to the trackers."""
+        if not self._writes:
+            return
         with (self.folder / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, **values}) + "\n")
         self._track(kind, **values)
@@ -102,7 +86,8 @@ class RunLog(Log):
 
     def accuracy(self, matrix: AccuracyMatrix) -> None:
         """Replace accuracy.csv."""
-        matrix.to_csv(self.folder / ACCURACY)
+        if self._writes:
+            matrix.to_csv(self.folder / ACCURACY)
 
     def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
         self._clocks = _clocks()

@@ -17,7 +17,7 @@ from ccl import ranks
 from ccl.errors import StoppedError, UserError
 from ccl.loading import dump_settings
 from ccl.run_files import CHECKPOINTS, read_status
-from ccl.runs.run_folder import Log, RunLog
+from ccl.runs.run_folder import RunLog
 from ccl.runs.trackers import Tracker
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Observers, Progress, SavePoint
@@ -37,7 +37,7 @@ class Stateful(Protocol):
 
 
 class Session:
-    """The first rank writes and shows; the others have a log and a display that do nothing."""
+    """All ranks make one; the first alone writes and shows."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Session:
         self.display, self.stop = display, stop
         self._settings = settings
         self._peak_before = int(read_status(folder).get("peak_memory_bytes", 0))
-        self.log = RunLog(folder, settings, about, trackers) if ranks.is_first() else Log(folder)
+        self.log = RunLog(folder, settings, about, trackers)
         self.observer = Observers(self.log, display)
         self.outcome: dict[str, Any] = {}  # what the status says of a run that is complete
         self._store = CheckpointStore(folder / CHECKPOINTS, settings.checkpoint.keep)
