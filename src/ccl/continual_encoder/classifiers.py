@@ -15,9 +15,8 @@ from torch import Tensor
 from ccl.atomic_files import check_target, write_csv, write_file
 from ccl.continual_encoder.folder import CLASSIFIERS
 from ccl.continual_encoder.frozen import FrozenEncoder
-from ccl.data import Dataset
 from ccl.errors import UserError
-from ccl.evaluation import LinearClassifier, ProbeScore, fair_voters, fit
+from ccl.evaluation import LinearClassifier, ProbeScore, fair_voters
 from ccl.evaluation.probes import CACHED_PROTOCOL
 
 SUFFIX = ".safetensors"
@@ -70,23 +69,18 @@ class Prediction:
 
 def fitted(
     frozen: FrozenEncoder,
-    dataset: Dataset,
+    class_names: Sequence[str],
     rows: Tensor,
-    linear: LinearClassifier | None = None,
+    linear: LinearClassifier,
     score: ProbeScore | None = None,
 ) -> Classifier:
-    """A classifier on the training part's rows (N, F); `score` is what it is worth on the test part, if there is one.
-
-    `linear` is what was fitted on them, where that is done already.
-    """
-    assert dataset.train_labels is not None
-    linear = linear or fit(rows, dataset.train_labels)
+    """What was fitted on rows (N, F) with all that a file says of it; `score` is its worth on held-out ones."""
     accuracy = None
     if score is not None:
         voters = fair_voters(len(rows), len(linear.classes))
         accuracy = Accuracy(linear=score.linear, knn=score.knn, num_neighbours=voters, num_images=score.num_test)
     about = About(
-        classes=tuple(dataset.class_names[label] for label in linear.classes.tolist()),
+        classes=tuple(class_names[label] for label in linear.classes.tolist()),
         version=frozen.version,
         fingerprint=frozen.fingerprint,
         num_features=rows.shape[1],

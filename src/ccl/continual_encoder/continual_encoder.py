@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ccl.continual_encoder import uses
 from ccl.continual_encoder.defaults import refuse_mistakes
-from ccl.continual_encoder.drop import CHUNK, KEEP_VERSIONS, Options, Outcome
+from ccl.continual_encoder.drop import KEEP_VERSIONS, Options, Outcome
 from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.features import PART_IMAGES
 from ccl.continual_encoder.folder import EncoderFolder, folder_status, in_brief, pin_version, roll_back
@@ -18,6 +18,7 @@ from ccl.continual_encoder.judge import ProbeReport
 from ccl.continual_encoder.pretrained_start import begin_from
 from ccl.continual_encoder.searching import Answer
 from ccl.continual_encoder.show import write_page
+from ccl.continual_encoder.uses import CHUNK
 from ccl.data import MAX_BAD, Images
 from ccl.errors import UserError
 from ccl.runs.display import make_display
@@ -49,27 +50,13 @@ class ContinualEncoder:
         *,
         weights: str | Path | Mapping[str, Any] | None = None,
         keep: str | Path | Sequence[str | Path] = (),
-        strategy: str | None = None,
-        objective: str | None = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        temperature: float | None = None,
-        seed: int | None = None,
-        device: str | None = None,
-        precision: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
-        threads: int | None = None,
-        encoder: Mapping[str, Any] | None = None,
-        memory: Mapping[str, Any] | None = None,
-        optimizer: Mapping[str, Any] | None = None,
-        views: Mapping[str, Any] | None = None,
-        **further: Any,
+        **settings: Any,
     ) -> "ContinualEncoder":
         """A new encoder folder. Settings that aren't given are chosen when the first images are known.
 
         `strategy` and `objective` are rows of `ccl methods`, "multi_view_rehearsal" and "moco_v2" unless given. A
-        section is a mapping: `memory={"budget": "50MB"}`, `encoder={"backbone": "resnet18", "width": 64}`. `further`
-        takes every other setting and section of `ccl.Settings` by its name; one that does not exist is refused with
-        the nearest name.
+        section is a mapping: `memory={"budget": "50MB"}`, `encoder={"backbone": "resnet18", "width": 64}`. A name that
+        `ccl.Settings` does not have is refused with the nearest one.
 
         With `weights` ("timm:NAME", a file, a folder) it starts from these as version 0, and images at `keep` stand for
         what they know. A mapping is the settings of that name: the weights of losses.
@@ -78,24 +65,9 @@ class ContinualEncoder:
         >>> encoder.version
         0
         """
-        named = {
-            "strategy": strategy,
-            "objective": objective,
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "temperature": temperature,
-            "seed": seed,
-            "device": device,
-            "precision": precision,
-            "threads": threads,
-            "encoder": encoder,
-            "memory": memory,
-            "optimizer": optimizer,
-            "views": views,
-        }
-        settings = {name: value for name, value in named.items() if value is not None} | further
         if isinstance(weights, Mapping):
             settings["weights"], weights = weights, None
+        settings = {name: value for name, value in settings.items() if value is not None}
         made, kept = EncoderFolder(Path(folder)), [keep] if isinstance(keep, str | Path) else keep
         refuse_mistakes(settings)
         if weights is not None:

@@ -23,7 +23,6 @@ from ccl.continual_encoder.defaults import FEWEST_IMAGES, DropSize, changed, cho
 from ccl.continual_encoder.folder import ASKED, ENCODER, PROBE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen import load_learner, student_of
 from ccl.continual_encoder.judge import CONFUSION, check_labelled, judged, load_labelled, lost_too_much
-from ccl.continual_encoder.planning import plan
 from ccl.continual_encoder.show import gains_line, kept_sentence
 from ccl.data import (
     MAX_BAD,
@@ -39,12 +38,12 @@ from ccl.data import (
     median_side,
     write_bad_images,
 )
-from ccl.errors import UserError
+from ccl.errors import UserError, counted
 from ccl.loading import without_gone
 from ccl.run_files import METRICS, read_rows
-from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
+from ccl.runs.build import build_device, build_learner, build_plan, build_recipe, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
-from ccl.runs.forecast import refuse_too_large
+from ccl.runs.forecast import clock, learner_size, operations, refuse_too_large, seconds_here, size, work
 from ccl.runs.run import code_hash
 from ccl.runs.session import Session, by_part, joined_parts
 from ccl.runs.start import resolved
@@ -56,7 +55,6 @@ from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
 
 KEEP_VERSIONS = 5
-CHUNK = 2_000  # images of an endless stream that become one step
 BAD_IMAGES, DROP = "bad_images.csv", "drop.json"
 UNPACKED = ".unpacked"  # hidden, should the encoder folder lie in a folder that is learned
 Find = Callable[[Path, Callable[[int, int], None]], Found]  # given a folder for archives, and who shows progress
@@ -170,7 +168,7 @@ class _Drop:
         refuse_too_large(settings, device)
         if self.options.dry_run:
             num_remembered = len(self.folder.memory_of(self.ledger.current)) if self.parent else 0
-            lines = plan(settings, new, num_remembered, self.folder.path, self.options.keep_versions)
+            lines = _plan(settings, new, num_remembered, self.folder.path, self.options.keep_versions)
             return Outcome("planned", self.ledger.current, "\n".join(lines), {})
         probe, images = self.options.probe, new.source
         labelled = load_labelled(probe, settings.data.resize, max_bad) if probe else None
@@ -410,3 +408,40 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     for key, value in values.items():
         found += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [f"{prefix}{key}={value}"]
     return found
+
+
+def _plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, keep_versions: int) -> list[str]:
+    """A line each on the drop, its time, the memory and the disk that it takes; measures this machine for seconds."""
+    num_new = len(new.source)
+    drop = work(settings, [num_new], [num_remembered], 0)
+    price = seconds_here(settings, drop.share_old)
+    image_bytes = 3 * (settings.data.resize or build_recipe(settings).size) ** 2
+    held = (num_new + num_remembered) * image_bytes if settings.data.resize else 0
+    learner = learner_size(settings)
+    network = learner.total + settings.batch_size * operations(settings, drop.share_old).held
+    version = learner.checkpoint + _memory_bytes(settings, new, num_new + num_remembered, image_bytes)
+    on_disk = keep_versions * version + settings.checkpoint.keep * version
+    free = shutil.disk_usage(next(path for path in folder.absolute().parents if path.exists())).free
+    old = f" and {num_remembered:,} remembered" if num_remembered else ""
+    epochs = f"{counted(settings.epochs, 'epoch')} in batches of {settings.batch_size}"
+    rows = {
+        "drop": f"{counted(num_new, 'new image')}{old}, {epochs}",
+        "time": f"about {clock(drop.times(price))} here, at {1 / price.learned:,.0f} images/s measured just now; other "
+        "work makes it longer; a probe and the check of its health come on top",
+        "memory": f"about {size(network + held)}: networks, a batch and {size(held)} of images; torch itself on top",
+        "disk": f"about {size(version)} a version, {size(on_disk)} for {keep_versions} of them and for checkpoints; "
+        f"{size(free)} are free",
+    }
+    return [f"{term:<8} {words}" for term, words in rows.items()]
+
+
+def _memory_bytes(settings: Settings, new: Gathered, num_images: int, image_bytes: int) -> int:
+    """Of the remembered images, as files; an upper bound where nobody knows how well they compress."""
+    selection = build_selection(settings)
+    if selection is None:
+        return 0
+    if selection.budget is not None and selection.budget.unit == "bytes":
+        return selection.budget.limit
+    limit = num_images if selection.budget is None else selection.budget.limit
+    original = float(new.file_sizes.double().mean()) or image_bytes
+    return int(min(num_images, limit) * (original if settings.data.resize is None else min(original, image_bytes)))

@@ -7,7 +7,7 @@ The views are not those of the training, but the encoder has trained on the imag
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,17 @@ from ccl.data.folders import scan
 from ccl.data.ingest import ingest
 from ccl.encoders import Encoder, evaluating, extract
 from ccl.errors import UserError
-from ccl.evaluation import Drift, ProbeScore, Reading, confusion_matrix, pixel_features, recognition, score_features
+from ccl.evaluation import (
+    Drift,
+    LinearClassifier,
+    ProbeScore,
+    Reading,
+    confusion_matrix,
+    fit,
+    pixel_features,
+    recognition,
+    score_features,
+)
 from ccl.evaluation.drift import FEWEST_ROWS
 from ccl.memory import RehearsalMemory
 from ccl.settings import Settings
@@ -111,7 +121,7 @@ def judged(
     }
     if labelled is not None:
         known = past[-1]["accuracy"] if past else None
-        accuracy = _accuracy(learner.product, viewer, labelled, known, before, start)
+        accuracy = labelled_accuracy(learner.product, viewer, labelled, known, before, start)
     for encoder in (before, start):
         if encoder is not None:
             encoder.close()
@@ -154,7 +164,7 @@ def verdict_of(drift: Drift | None, is_of_new: bool = False) -> str:
     return f"kept: old images still have {share} of their neighbours.{agreement}"
 
 
-def _accuracy(
+def labelled_accuracy(
     encoder: Encoder,
     viewer: Viewer,
     labelled: Dataset,
@@ -162,15 +172,37 @@ def _accuracy(
     before: FrozenEncoder | None,
     start: FrozenEncoder,
 ) -> dict[str, Any]:
-    """On labelled images, beside what it was before and what needs no learning; `known` is what the last drop found."""
-    if known is not None and known["fingerprint"] != labelled.fingerprint:
-        known = None
-    found = measured_accuracy(encoder, viewer, labelled)
-    was_worth = known or {}
-    if known is None and before is not None:
-        was_worth = measured_accuracy(before.encoder, before.viewer, labelled)
-    found |= {f"{probe}_before": was_worth.get(probe) for probe in ("linear", "knn")}
-    return found | {"beside": (known or {}).get("beside") or _beside(labelled, start)}
+    """On labelled images, in percent, beside what it was before and what needs no learning.
+
+    `known` is what the last drop found: on the same images it is not measured again.
+    """
+    readers = {"features": (encoder, viewer)}
+    is_known = known is not None and known["fingerprint"] == labelled.fingerprint
+    if not is_known:
+        readers |= {"before": (before.encoder, before.viewer)} if before is not None else {}
+        readers["start"] = (start.encoder, start.viewer)
+    read = _read_labelled(readers, labelled, start.resize, has_pixels=not is_known)
+    score, linear = read.score("features")
+    if known is not None and is_known:
+        was, beside = {probe: known[probe] for probe in ("linear", "knn")}, known["beside"]
+    else:
+        others = {name: read.score(name)[0] for name in read.rows if name != "features"}
+        beside = {name: {"linear": other.linear, "knn": other.knn} for name, other in others.items()}
+        was = beside.pop("before", {})  # of the first drop there is none
+    names = list(labelled.class_names)
+    return {
+        "folder": labelled.name,
+        "fingerprint": labelled.fingerprint,
+        "num_classes": len(names),
+        "num_train": int(read.is_train.sum()),
+        "num_test": score.num_test,
+        "linear": score.linear,
+        "knn": score.knn,
+        CONFUSION: {"classes": names, "counts": read.confusion(linear, len(names)).tolist()},
+        "linear_before": was.get("linear"),
+        "knn_before": was.get("knn"),
+        "beside": beside,
+    }
 
 
 def _read(encoder: Encoder, viewer: Viewer, source: ImageSource) -> Reading:
@@ -225,32 +257,6 @@ def recognised(readers: Mapping[str, tuple[Encoder, Viewer] | None], source: Ima
     return found
 
 
-def _beside(labelled: Dataset, start: FrozenEncoder) -> dict[str, dict[str, float]]:
-    """What needs no learning, on the same images: it stays the same from drop to drop."""
-    found = baselines(labelled, start)
-    return {name: {"linear": score.linear, "knn": score.knn} for name, score in found.items()}
-
-
-def measured_accuracy(encoder: Encoder, viewer: Viewer, labelled: Dataset) -> dict[str, Any]:
-    """What frozen features are worth on labelled images, in percent, measured as `ccl probe` does."""
-    assert labelled.train_labels is not None
-    assert labelled.test is not None
-    assert labelled.test_labels is not None
-    train, test = extract(encoder, labelled.train, viewer), extract(encoder, labelled.test, viewer)
-    score, linear = score_features(train, labelled.train_labels, test, labelled.test_labels)
-    confusion = confusion_matrix(labelled.test_labels, linear.predict(test), len(labelled.class_names))
-    return {
-        "folder": labelled.name,
-        "fingerprint": labelled.fingerprint,
-        "num_classes": len(labelled.class_names),
-        "num_train": len(train),
-        "num_test": len(test),
-        "linear": score.linear,
-        "knn": score.knn,
-        CONFUSION: {"classes": list(labelled.class_names), "counts": confusion.tolist()},
-    }
-
-
 def lost_too_much(step: Mapping[str, Any], allowed: float | None) -> str:
     """Why a version may not become current, in words; empty where it may."""
     accuracy, health = step["accuracy"], step["health"]
@@ -289,13 +295,10 @@ class ProbeReport:
     @property
     def per_class(self) -> dict[str, float]:
         """Accuracy of each class that has test images, in percent."""
-        return {} if self.confusion is None else class_accuracies(self.class_names, self.confusion)
-
-
-def class_accuracies(class_names: tuple[str, ...], confusion: Tensor) -> dict[str, float]:
-    """The share of each class's test images that were recognised, in percent; classes without any are left out."""
-    shares = 100 * confusion.diagonal() / confusion.sum(dim=1)  # (C,), nan for a class without test images
-    return {name: share for name, share in zip(class_names, shares.tolist(), strict=True) if share == share}
+        if self.confusion is None:
+            return {}
+        shares = 100 * self.confusion.diagonal() / self.confusion.sum(dim=1)  # (C,), nan for a class without any
+        return {name: share for name, share in zip(self.class_names, shares.tolist(), strict=True) if share == share}
 
 
 def warnings(scores: Mapping[str, ProbeScore]) -> list[str]:
@@ -306,13 +309,9 @@ def warnings(scores: Mapping[str, ProbeScore]) -> list[str]:
     for name in ("pixels", "hog", "start"):
         if name in scores and not own.is_clearly_above(scores[name]):
             how = "do not beat" if own.linear <= scores[name].linear else "are not clearly better than"
-            numbers = f"{_shown(own)} against {_shown(scores[name])}"
-            found.append(f"the learned features {how} {TITLES[name]}: {numbers}, linear")
+            mine, other = (f"{score.linear:.1f} ± {score.linear_error:.1f} %" for score in (own, scores[name]))
+            found.append(f"the learned features {how} {TITLES[name]}: {mine} against {other}, linear")
     return found
-
-
-def _shown(score: ProbeScore) -> str:
-    return f"{score.linear:.1f} ± {score.linear_error:.1f} %"
 
 
 def probe(
@@ -333,67 +332,76 @@ def probe(
     """
     if dataset.train_labels is None:
         raise UserError(f"{dataset.name} has no labels: put the images of each class in a folder of the class's name")
-    has_test = dataset.test is not None and dataset.test_labels is not None
-    rows, labels, is_train, skipped = _read_labelled(frozen, start if has_test else None, dataset, progress, max_bad)
-    if len(torch.unique(labels[is_train])) < 2:
+    readers = {"features": (frozen.encoder, frozen.viewer)}
+    has_baselines = start is not None and dataset.test is not None
+    if start is not None and has_baselines and frozen.version != start.version:  # the start has no other beside it
+        readers["start"] = (start.encoder, start.viewer)
+    read = _read_labelled(readers, dataset, frozen.resize, has_baselines, progress, max_bad)
+    train, labels = read.rows["features"][read.is_train], read.labels[read.is_train]
+    if len(torch.unique(labels)) < 2:
         raise UserError(f"{dataset.name} has one class only; a classifier needs two")
-    train = rows["features"][is_train]
-    dataset = replace(dataset, train_labels=labels[is_train])
-    if is_train.all():
-        return ProbeReport(fitted(frozen, dataset, train), {}, dataset.class_names, None, skipped=skipped)
-    found = {
-        name: score_features(some[is_train], labels[is_train], some[~is_train], labels[~is_train])
-        for name, some in rows.items()
-        if name != "start" or start is None or frozen.version != start.version  # the start has no other beside it
-    }
+    if read.is_train.all():
+        classifier = fitted(frozen, dataset.class_names, train, fit(train, labels))
+        return ProbeReport(classifier, {}, dataset.class_names, None, skipped=read.skipped)
+    found = {name: read.score(name) for name in read.rows}
     score, linear = found["features"]
-    matrix = confusion_matrix(labels[~is_train], linear.predict(rows["features"][~is_train]), len(dataset.class_names))
     return ProbeReport(
-        fitted(frozen, dataset, train, linear, score),
+        fitted(frozen, dataset.class_names, train, linear, score),
         {name: score for name, (score, _) in found.items()},
         dataset.class_names,
-        matrix,
+        read.confusion(linear, len(dataset.class_names)),
         from_weights=start is not None and start.architecture.weights is not None,
-        skipped=skipped,
+        skipped=read.skipped,
     )
 
 
+@dataclass(frozen=True)
+class _Labelled:
+    """What was read of both parts of a labelled dataset."""
+
+    rows: dict[str, Tensor]  # (N, F) by what read them
+    labels: Tensor  # (N,)
+    is_train: Tensor  # (N,)
+    skipped: tuple[BadImage, ...]
+
+    def score(self, name: str) -> tuple[ProbeScore, LinearClassifier]:
+        """Probes on these rows."""
+        rows, train, test = self.rows[name], self.is_train, ~self.is_train
+        return score_features(rows[train], self.labels[train], rows[test], self.labels[test])
+
+    def confusion(self, linear: LinearClassifier, num_classes: int) -> Tensor:
+        """(C, C): test images of class i that a classifier on the features took for class j."""
+        predicted = linear.predict(self.rows["features"][~self.is_train])
+        return confusion_matrix(self.labels[~self.is_train], predicted, num_classes)
+
+
 def _read_labelled(
-    frozen: FrozenEncoder, start: FrozenEncoder | None, dataset: Dataset, progress: Progress | None, max_bad: float
-) -> tuple[dict[str, Tensor], Tensor, Tensor, tuple[BadImage, ...]]:
-    """Rows (N, F) of both parts by what reads them, their labels (N,), which are for training (N,), and what is bad."""
+    readers: Mapping[str, tuple[Encoder, Viewer]],
+    dataset: Dataset,
+    side: int | None,
+    has_pixels: bool,
+    progress: Progress | None = None,
+    max_bad: float = MAX_BAD,
+) -> _Labelled:
+    """Open each image once, for all readers and, with `has_pixels`, for raw pixels and HOG."""
     assert dataset.train_labels is not None
     source, labels = dataset.train, dataset.train_labels
     if dataset.test is not None and dataset.test_labels is not None:
         source, labels = chain([source, dataset.test]), torch.cat([labels, dataset.test_labels])
     rows: defaultdict[str, list[Tensor]] = defaultdict(list)
     positions, skipped = list[int](), list[BadImage]()
-    for chunk in ingest(Found.of(source), frozen.resize, progress=progress, max_bad=max_bad):
+    for chunk in ingest(Found.of(source), side, progress=progress, max_bad=max_bad):
         positions += chunk.positions
         skipped += chunk.bad
         if len(chunk.source):
-            rows["features"].append(extract(frozen.encoder, chunk.source, frozen.viewer))
-            if start is not None:
-                rows["start"].append(extract(start.encoder, chunk.source, start.viewer))
-                for name, some in pixel_features(chunk.source).items():
-                    rows[name].append(some)
+            found = {name: extract(encoder, chunk.source, viewer) for name, (encoder, viewer) in readers.items()}
+            for name, some in (found | (pixel_features(chunk.source) if has_pixels else {})).items():
+                rows[name].append(some)
     if not positions:
         raise UserError(f"none of the files of {dataset.name} is a usable image")
     there = torch.tensor(positions)
-    is_train = there < len(dataset.train)
-    return {name: torch.cat(some) for name, some in rows.items()}, labels[there], is_train, tuple(skipped)
-
-
-def baselines(dataset: Dataset, start: FrozenEncoder) -> dict[str, ProbeScore]:
-    """The scores of what needs no learning, on a dataset with both parts."""
-    assert dataset.test is not None
-    assert dataset.train_labels is not None
-    assert dataset.test_labels is not None
-    rows = {"start": (start.features(dataset.train), start.features(dataset.test))}
-    train, test = (pixel_features(start.sized(source)) for source in (dataset.train, dataset.test))
-    rows |= {name: (train[name], test[name]) for name in train}
-    labels = (dataset.train_labels, dataset.test_labels)
-    return {name: score_features(a, labels[0], b, labels[1])[0] for name, (a, b) in rows.items()}
+    whole = {name: torch.cat(some) for name, some in rows.items()}
+    return _Labelled(whole, labels[there], there < len(dataset.train), tuple(skipped))
 
 
 def labelled_advice(now: float, start: float | None) -> list[str]:

@@ -10,21 +10,14 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ccl.continual_encoder import classifiers, features, searching
-from ccl.continual_encoder.drop import CHUNK, Options, Outcome, drops
-from ccl.continual_encoder.drop import learn as take_in
-from ccl.continual_encoder.exporting import Exported, check_export_target, write_export
+from ccl.continual_encoder import features
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.frozen import Features, FrozenEncoder, frozen, start
-from ccl.continual_encoder.judge import ProbeReport
-from ccl.continual_encoder.judge import probe as probed
-from ccl.continual_encoder.pretrained_start import begin_from
-from ccl.continual_encoder.show import write_confusion, write_page
 from ccl.data import (
     MAX_BAD,
     BadImage,
@@ -42,26 +35,38 @@ from ccl.data.folders import HELD_OUT_EVERY, scan
 from ccl.errors import UserError, counted
 from ccl.training import Observer
 
+if TYPE_CHECKING:  # each use loads what it needs: drawing and templates take a second
+    from ccl.continual_encoder.drop import Options, Outcome
+    from ccl.continual_encoder.exporting import Exported
+    from ccl.continual_encoder.judge import ProbeReport
+    from ccl.continual_encoder.searching import Answer, Collection
+
+CHUNK = 2_000  # images of an endless stream that become one step
 _SILENT = Observer()
 
 
 def learn(
     folder: Path,
     images: Images,
-    options: Options,
+    options: "Options",
     *,
     chunk: int = CHUNK,
     start: str | None = None,
     keep: Sequence[str | Path] = (),
     display: Observer = _SILENT,
-) -> list[Outcome]:
+) -> "list[Outcome]":
     """Take in a drop, or of a stream without boundaries every `chunk` images; an outcome for each step that this made.
 
     A folder that is made may start from weights, with images at `keep` for what they know.
     """
+    from ccl.continual_encoder.drop import drops
+    from ccl.continual_encoder.drop import learn as take_in
+    from ccl.continual_encoder.pretrained_start import begin_from
+    from ccl.continual_encoder.show import write_page
+
     if options.keep_versions < 1:
         raise UserError(f"keep_versions must be at least 1, got {options.keep_versions}")
-    encoder, was_there, outcomes = EncoderFolder(folder), folder.exists(), list[Outcome]()
+    encoder, was_there, outcomes = EncoderFolder(folder), folder.exists(), list["Outcome"]()
     options = replace(options, name=options.name or name_of(images))
     try:
         with listing_bad_images(folder):
@@ -138,6 +143,8 @@ def predict(
     display: Observer = _SILENT,
 ) -> list[tuple[str, str, float]]:
     """Path, class and confidence of each usable image, also written to `out` (.csv); by the newest classifier."""
+    from ccl.continual_encoder import classifiers
+
     if out is not None:
         classifiers.check_predictions_target(out)
     with closing(frozen(folder, version)) as encoder:
@@ -167,8 +174,10 @@ def search(
     version: int | None = None,
     max_bad: float = MAX_BAD,
     display: Observer = _SILENT,
-) -> list[searching.Answer]:
+) -> "list[Answer]":
     """The k images most like each query, best first, among images or in `stored` features; and a sheet of them."""
+    from ccl.continual_encoder import searching
+
     if (images is None) == (stored is None):
         raise UserError("name where to search: either IMAGES or --features FILE.npz")
     searching.check_sheet_target(out)
@@ -193,8 +202,10 @@ def search(
     return answers
 
 
-def _collection(found: Found, read: Features) -> searching.Collection:
-    return searching.Collection(read.rows, read.names, read.source.encoded)
+def _collection(found: Found, read: Features) -> "Collection":
+    from ccl.continual_encoder.searching import Collection
+
+    return Collection(read.rows, read.names, read.source.encoded)
 
 
 def probe(
@@ -207,10 +218,14 @@ def probe(
     version: int | None = None,
     max_bad: float = MAX_BAD,
     display: Observer = _SILENT,
-) -> ProbeReport:
+) -> "ProbeReport":
     """A classifier on labelled images, measured beside what needs no learning: a folder of class folders, or any
     images with a label each. Saved, it is what `predict` uses, with a picture of which classes are mistaken beside it.
     """
+    from ccl.continual_encoder import classifiers
+    from ccl.continual_encoder.judge import probe as probed
+    from ccl.continual_encoder.show import write_confusion
+
     if labels is None and not (isinstance(labelled, str | Path) and Path(labelled).is_dir()):
         raise UserError(f"{labelled} is not a folder" if isinstance(labelled, str | Path) else "labels are missing")
     with closing(frozen(folder, version)) as encoder, closing(start(folder)) as first, ExitStack() as held:
@@ -269,8 +284,10 @@ def export(
     version: int | None = None,
     max_bad: float = MAX_BAD,
     display: Observer = _SILENT,
-) -> Exported:
+) -> "Exported":
     """Write the encoder with its card, checked against itself on the images, else on those it remembers, else drawn."""
+    from ccl.continual_encoder.exporting import check_export_target, write_export
+
     check_export_target(out)
     with closing(frozen(folder, version)) as encoder, ExitStack() as held:
         source = remembered(folder, encoder.version)

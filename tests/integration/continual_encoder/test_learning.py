@@ -209,10 +209,13 @@ def test_a_worse_version_is_refused_and_taken_later_without_learning_again(
         shutil.copytree(deliver(f"part{number}", domain, 60, 10), labelled / domain)
     values = iter([80.0, 70.0, 70.0, 70.0])
 
-    def measured(encoder: object, viewer: object, images: Dataset) -> dict[str, Any]:
-        return {"fingerprint": images.fingerprint, "linear": next(values), "knn": 50.0}
+    def measured(
+        encoder: object, viewer: object, images: Dataset, known: dict[str, Any] | None, *_: object
+    ) -> dict[str, Any]:
+        before = None if known is None else known["linear"]
+        return {"fingerprint": images.fingerprint, "linear": next(values), "knn": 50.0, "linear_before": before}
 
-    monkeypatch.setattr(judge, "measured_accuracy", measured)
+    monkeypatch.setattr(judge, "labelled_accuracy", measured)
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
     encoder.learn(deliver("week-1"), probe=labelled, max_drop=5, **QUIET)
     (refused,) = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=5, **QUIET)
