@@ -49,6 +49,15 @@ _SPARE = (
     *("Labels", "Memory (MB)", "Training (s)", "Seeds", "Stored (kB)", "Forward Transfer ↑", "Plasticity (%)"),
     *("Above Simple Rehearsal", "Gap closed (%)", "Time", "In words", "Above the first value"),
 )
+_ABOUT = {
+    "p": "Differences: in points over equal seeds with 95 % intervals; p of paired t-tests, corrected for their number "
+    "by Holm's method, significant below 0.05.",
+    "Gap closed (%)": "Gap closed: of the way from Finetuning to Upper Bound, with Fieller's 95 % interval.",
+    "Plasticity (%)": "Plasticity: a probe of each step's own classes right after that step, mean over steps.",
+    "Time": "Time: of training (on a CPU, of the processor), as a multiple of Finetuning's.",
+    "Stored (kB)": "Stored: beside the encoder at the end: images, vectors such as queues, and further networks.",
+    "Labels": "Labels: what the method takes from them.",
+}
 # Facts of the data and the measurement that must agree for numbers to answer one question.
 _MUST_AGREE = ("dataset", "dataset fingerprint", "probe")
 
@@ -142,7 +151,8 @@ def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_r
     measured = (() if has_paper_probe(arms) else ALONG_THE_STREAM), ("Training (s)", "Memory (MB)")
     along, prices = ({name: arm.estimate(MEASURES[name]) for name in names} for names in measured)
     kept = [arm.mean(stored(what)) for what in STORED]
-    effort = [one.mean(training_effort) for one in (arm, *_finetuning_of(arm, arms))]
+    priced = arm if arm.strategy == "finetuning" else next(iter(partners(arm, arms, "finetuning")), None)
+    time = math.nan if priced is None else arm.mean(training_effort) / priced.mean(training_effort)
     return {
         "Strategy": f"{arm.name} (below random initialisation)" if is_below_random else arm.name,
         "Seeds": seeds_in_words(arm) if has_seeds(arms) else None,
@@ -154,16 +164,11 @@ def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_r
         "Above Simple Rehearsal": _in_one_cell(beside.get("simple_rehearsal")),
         "Above the first value": _in_one_cell(beside.get(FIRST_VALUE)),
         **along,
-        "Time": f"{effort[0] / effort[1]:.2f}×" if len(effort) == 2 and not math.isnan(sum(effort)) else None,
+        "Time": None if math.isnan(time) else f"{time:.2f}×",
         **prices,
         "Stored (kB)": None if math.isnan(sum(kept)) else sum(kept),
         "Labels": labels_used(arm.settings),
     }
-
-
-def _finetuning_of(arm: Arm, arms: Sequence[Arm]) -> list[Arm]:
-    """What an arm's price is relative to, if there is one."""
-    return [arm] if arm.strategy == "finetuning" else partners(arm, arms, "finetuning")[:1]
 
 
 def _with_bounds(share: Share) -> str:
@@ -179,32 +184,17 @@ def _in_one_cell(found: Comparison | None) -> str | None:
 
 def about_columns(arms: Sequence[Arm], shown: Sequence[str]) -> list[str]:
     """Sentences on what the columns are."""
-    found = []
-    errors = [about.mean for arm in arms if (about := arm.estimate(error_by_test_set))]
-    if errors:
+    found, about = [], dict(_ABOUT)
+    if errors := [error.mean for arm in arms if (error := arm.estimate(error_by_test_set))]:
         sizes = sorted({sum(sizes) for record in records_of(arms) if (sizes := record.num_test_images)})
         found.append(
             f"All classes: on {' or '.join(f'{size:,}' for size in sizes)} test images; another draw of as many would "
             f"change it by about ±{max(errors):.1f} points, which no interval over seeds contains."
         )
-    if "Above Finetuning" in shown:
-        found.append(
-            "Differences: in points over equal seeds with 95 % intervals; p of paired t-tests, corrected for their "
-            "number by Holm's method, significant below 0.05."
-        )
-    if "Gap closed (%)" in shown:
-        found.append("Gap closed: of the way from Finetuning to Upper Bound, with Fieller's 95 % interval.")
-    if "Above the first value" in shown:
-        firsts = [first for arm in arms if (first := of_first_value(arm, arms)) is not None]
-        values = dict.fromkeys(f"{name}={as_typed(value)}" for one in firsts for name, value in one.crossed.items())
-        found.append(f"First value: {', '.join(values)}.")
-    if "Plasticity (%)" in shown:
-        found.append("Plasticity: a probe of each step's own classes right after that step, mean over steps.")
-    if "Time" in shown:
-        found.append("Time: of training (on a CPU, of the processor), as a multiple of Finetuning's.")
-    if "Stored (kB)" in shown:
-        found.append("Stored: beside the encoder at the end: images, vectors such as queues, and further networks.")
-    return [*found, "Labels: what the method takes from them."]
+    firsts = [first for arm in arms if (first := of_first_value(arm, arms)) is not None]
+    values = dict.fromkeys(f"{name}={as_typed(value)}" for one in firsts for name, value in one.crossed.items())
+    about["Above the first value"] = f"First value: {', '.join(values)}."
+    return [*found, *(sentence for name, sentence in about.items() if name in shown)]
 
 
 def along_the_stream(arms: Sequence[Arm]) -> Table:

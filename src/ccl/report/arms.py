@@ -124,26 +124,18 @@ def varied_settings(records: Sequence[RunRecord]) -> list[str]:
 
     What a strategy or an objective brings along as its own default belongs to its name, and was not varied.
     """
+    rows = [(record.settings.objective, record.settings.strategy) for record in records]
     every = [flat(record.settings) for record in records]
-    return [
-        name
-        for name in every[0]
-        if len({repr(values[name]) for values in every}) > 1 and not _comes_with_rows(name, records)
-    ]
+    defaults = {row: _flattened(own_defaults(*row)) for row in rows}
 
+    def is_varied(name: str) -> bool:
+        values = {(row, repr(own[name])) for row, own in zip(rows, every, strict=True)}
+        if len({value for _, value in values}) == 1:
+            return False
+        others = {value for row, value in values if name not in defaults[row] or repr(defaults[row][name]) != value}
+        return len(others) > 1 or len(values) > len(defaults)
 
-def _comes_with_rows(name: str, records: Sequence[RunRecord]) -> bool:
-    """Whether runs differ in a setting only where one has its strategy's or its objective's own default."""
-    by_row: dict[tuple[str, str], set[str]] = {}
-    others: set[str] = set()
-    for record in records:
-        settings = record.settings
-        value = repr(flat(settings)[name])
-        by_row.setdefault((settings.objective, settings.strategy), set()).add(value)
-        wanted = _flattened(own_defaults(settings.objective, settings.strategy))
-        if name not in wanted or repr(wanted[name]) != value:
-            others.add(value)
-    return len(others) <= 1 and all(len(values) == 1 for values in by_row.values())
+    return [name for name in every[0] if is_varied(name)]
 
 
 def flat(settings: Settings) -> dict[str, Any]:

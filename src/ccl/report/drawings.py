@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from ccl.report.tables import text
 from ccl.runs.run_folder import RunRecord
 from ccl.strategies import matters, strategy_title
 
-CurveOf = Callable[[AccuracyMatrix], list[float]]
 _SIZE = (5.5, 3.3)  # inches, without the legend: can be read on a phone
 LOST, GAINED = "#d55e00", "#0080c6"
 MOST_CURVES = 8  # that one picture can show
@@ -62,19 +61,6 @@ def _mean(each: NDArray[np.float64]) -> NDArray[np.float64]:
 def accuracy_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
     """The all-class accuracy after each of T steps, mean and standard deviation over seeds."""
     random = random_accuracy(records_of(arms))[1]
-    return _over_stream(arms, num_steps, lambda matrix: matrix.all_class_total.tolist(), random, "all classes")
-
-
-def first_step_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
-    """The accuracy on the first step's data after each step: what is forgotten, seen from its beginning."""
-    own = [arm for arm in arms if len(arm.step_names) == num_steps]  # another T has another first step
-    random = random_accuracy(records_of(own))[0][0]
-    names = dict.fromkeys(arm.step_names[0] for arm in own)
-    on_what = short(next(iter(names))) if len(names) == 1 else "the first step"
-    return _over_stream(own, num_steps, lambda matrix: matrix.per_step[:, 0].tolist(), random, on_what)
-
-
-def _over_stream(arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random: float, on_what: str) -> Figure:
     styles = dict(zip((arm.name for arm in arms), arm_styles(arms), strict=True))
     arms = _for_one_picture(arms)
     num_columns = 2 if max(len(arm.name) for arm in arms) <= _HALF_LEGEND else 1
@@ -83,7 +69,7 @@ def _over_stream(arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random:
         figure = Figure(figsize=(_SIZE[0], _SIZE[1] + 0.2 * num_lines))  # with room for the legend
         axes = figure.subplots()
         for arm in arms:
-            curves = np.array([curve_of(matrix) for matrix in matrices_of(arm)])  # (S, T)
+            curves = np.array([matrix.all_class_total.tolist() for matrix in matrices_of(arm)])  # (S, T)
             if np.isfinite(curves).any():
                 _curve(axes, arm, styles[arm.name], curves, alpha=min(0.16, 0.8 / len(arms)))
         if not math.isnan(random):
@@ -91,7 +77,7 @@ def _over_stream(arms: Sequence[Arm], num_steps: int, curve_of: CurveOf, random:
         names = {tuple(arm.step_names) for arm in arms if len(arm.step_names) == num_steps}
         numbered = [f"step {number}" for number in range(1, num_steps + 1)]  # where the arms' names differ
         _name_ticks(axes, list(names.pop()) if len(names) == 1 else numbered, first=1)
-        axes.set(xlabel="after learning", ylabel=f"accuracy on {on_what} (%)", xlim=(0.7, num_steps + 0.3))
+        axes.set(xlabel="after learning", ylabel="accuracy on all classes (%)", xlim=(0.7, num_steps + 0.3))
         axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
         _widen(axes)
         axes.grid(axis="y")

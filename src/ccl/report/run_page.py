@@ -3,6 +3,7 @@
 import csv
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,6 @@ HEADINGS = {
     "differences": "Differences to Finetuning",
     "forgetting": "Forgetting, plasticity and Forward Transfer",
     "accuracy": "Accuracy over the stream",
-    "first-step": "The first step over the stream",
     "matrices": "Accuracy matrices",
     "losses": "Losses",
     "memory": "Images kept",
@@ -128,7 +128,6 @@ def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> di
         "differences": _drawings([("", compared)] if compared else []),
         "forgetting": _drawings(("", figure) for figure in of_arms if figure is not None),
         "accuracy": stream if axis else [],
-        "first-step": _drawings((names[n], drawings.first_step_over_stream(group, n)) for n, group in groups.items()),
         "matrices": _drawings((arm.name, drawings.accuracy_matrix(arm, full)) for arm in probed),
     }
 
@@ -155,17 +154,15 @@ def _headline(arms: Sequence[Arm]) -> str:
     """What was run, in a sentence."""
     records = records_of(arms)
     streams = list(dict.fromkeys(tuple(record.step_names) for record in records))
-    names = streams[0]
-    stream = " → ".join(names) if len(names) <= 12 else f"{names[0]} → … → {names[-1]}"
-    counts = sorted({len(names) for names in streams})
-    steps = "one step" if counts == [1] else f"{' or '.join(map(str, counts))} steps"
+    names = [" → ".join(names) if len(names) <= 12 else f"{names[0]} → … → {names[-1]}" for names in streams]
     num_images = sum(int(step.get("num_images", 0)) for step in records[0].protocol["steps"])
     done = sum(record.status.get("state") == "complete" for record in records)
-    state = "" if done == len(records) else f" {done} of {len(records)} complete."
     num = "One run" if len(records) == 1 else f"{len(records)} runs"
     num += f" of {len(arms)} arms" if 1 < len(arms) < len(records) else ""
-    about = f"{num} over a stream of {num_images:,} unlabelled images in {steps}"
-    return f"{about}: {stream}.{state}" if len(streams) == 1 else f"{about}.{state}"
+    steps = " or ".join(map(str, sorted({len(names) for names in streams})))
+    about = f"{num} over a stream of {num_images:,} unlabelled images in {steps} step{'s' * (steps != '1')}"
+    about += f": {names[0]}." if len(streams) == 1 else "."
+    return about if done == len(records) else f"{about} {done} of {len(records)} complete."
 
 
 def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
@@ -199,9 +196,9 @@ def gallery(folder: Path, most: int = _MOST_IMAGES, is_variance: bool = True) ->
         groups = [(f"Drawn at random ({len(rows)} kept)", rows[::every])]
     else:
         half = min(most // 2, math.ceil(len(scored) / 2))
-        lowest, highest = scored[:half], scored[half:][-half:]
         first, last = ("Lowest variance", "Highest variance") if is_variance else ("Chosen first", "Chosen last")
-        groups = [(f"{first} ({len(rows)} kept)", lowest), (f"{last} among the kept", highest)]
+        groups = [(f"{first} ({len(rows)} kept)", scored[:half])]
+        groups += [(f"{last} among the kept", scored[half:][-half:])]
     name = "variance" if is_variance else "place"
     shown = [(title, [image for row in group if (image := _embedded(memory, name, *row))]) for title, group in groups]
     return [(title, images) for title, images in shown if images]
@@ -211,12 +208,9 @@ def _index(memory: Path) -> list[tuple[str, str, str, float]]:
     """File, step, cluster and score of each image; other lines are skipped."""
     rows = []
     try:
-        with (memory / "index.csv").open(newline="", encoding="utf-8") as file:
-            for line in csv.DictReader(file):
-                try:
-                    rows.append((line["file"], line["step"], line["cluster"], float(line["score"])))
-                except (KeyError, TypeError, ValueError):
-                    continue
+        for line in csv.DictReader((memory / "index.csv").read_text(encoding="utf-8").splitlines()):
+            with suppress(KeyError, TypeError, ValueError):
+                rows.append((line["file"], line["step"], line["cluster"], float(line["score"])))
     except (OSError, ValueError, csv.Error):
         return []
     return rows
@@ -224,15 +218,11 @@ def _index(memory: Path) -> list[tuple[str, str, str, float]]:
 
 def _embedded(memory: Path, what: str, name: str, step: str, cluster: str, score: float) -> KeptImage | None:
     """The image in the page itself; None for what is not an image of the memory's folder."""
-    if Path(name).name != name:
-        return None
     try:
-        shown = thumbnail((memory / name).read_bytes())
+        shown = thumbnail((memory / name).read_bytes()) if Path(name).name == name else None
     except (OSError, ValueError):  # a name that no file can have
-        return None
-    if shown is None:
         return None
     facts = [f"step {step}"]
     facts += [] if cluster == "-1" else [f"cluster {cluster}"]  # a random draw has no clusters
     facts += [] if math.isnan(score) else [f"{what} {score:.2g}"]
-    return shown, tuple(facts)
+    return None if shown is None else (shown, tuple(facts))

@@ -110,7 +110,7 @@ def test_a_click_sorts_a_table_and_missing_numbers_stay_last(
 
 
 OPENED = """
-  const figure = document.getElementById("first-step-1");
+  const figure = document.getElementById("matrices-1");
   const box = figure.getBoundingClientRect();
   const drawing = figure.querySelector("svg").getBoundingClientRect();
   dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
@@ -119,8 +119,8 @@ OPENED = """
 
 
 def test_a_picture_opens_over_the_whole_window_and_escape_closes_it(page: Path, tmp_path: Path) -> None:
-    wide, high, drawing, closed = evaluated(page, tmp_path / "profile", OPENED, fragment="#first-step-1")
+    wide, high, drawing, closed = evaluated(page, tmp_path / "profile", OPENED, fragment="#matrices-1")
     assert (wide, high) == (1, 1)
     assert drawing > 900 > 600 > closed
-    link = re.search('<a class="zoom" href="#first-step-1"', page.read_text())
+    link = re.search('<a class="zoom" href="#matrices-1"', page.read_text())
     assert link is not None

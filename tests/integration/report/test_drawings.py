@@ -21,7 +21,6 @@ from ccl.report.drawings import (
     accuracy_matrix,
     accuracy_over_stream,
     dots,
-    first_step_over_stream,
     forest,
     full_change,
     losses,
@@ -159,11 +158,10 @@ def test_a_long_name_stands_above_its_matrix_in_lines(record_of: Make) -> None:
 
 
 def test_curves_are_the_columns_they_name(arms: list[Arm]) -> None:
-    everything, first = lines_of(accuracy_over_stream(arms, 3)), lines_of(first_step_over_stream(arms, 3))
+    everything = lines_of(accuracy_over_stream(arms, 3))
     assert everything["Finetuning"] == pytest.approx([(80 + 40 + 45) / 6, (70 + 84 + 50) / 6, 37])
     assert everything["Upper Bound"] == [46, 46]
     assert everything["Random initialisation"] == [16, 16]
-    assert first == {"Finetuning": [80, 70, 60], "Upper Bound": [90, 90], "Random initialisation": [30, 30]}
     figure = accuracy_over_stream(arms, 3)
     assert all(line.is_dashed() for line in figure.axes[0].get_lines()[1:])
     assert not figure.axes[0].collections  # one seed has no spread: no band
@@ -175,32 +173,32 @@ def test_an_axis_shows_ten_points_at_least(record_of: Make) -> None:
     low, high = accuracy_over_stream(make_arms([record_of("ccl", rows, names=["a"])]), 1).axes[0].get_ylim()
     assert high - low == pytest.approx(10)
     assert low < 20 < 20.5 < high  # all classes: half of each
-    low, high = first_step_over_stream(make_arms([record_of("ccl", FORGETS)]), 3).axes[0].get_ylim()
-    assert high - low == pytest.approx(1.1 * 50)  # wide enough of itself: from 30 to 80
+    low, high = accuracy_over_stream(make_arms([record_of("ccl", FORGETS)]), 3).axes[0].get_ylim()
+    assert high - low == pytest.approx(1.1 * 21)  # wide enough of itself: from 16 to 37
 
 
 def test_bands_are_one_standard_deviation_over_seeds(record_of: Make) -> None:
     at_once = [[34, 36, 38], None, None, [96, 92, 94]]
     seeds = [record_of("ccl", FORGETS), record_of("ccl", OTHER, "seed=1")]
     bound = [record_of("upper_bound", AT_ONCE), record_of("upper_bound", at_once, "seed=1")]
-    axes = first_step_over_stream(make_arms([*seeds, *bound]), 3).axes[0]
-    assert axes.get_lines()[0].get_ydata().tolist() == [82, 73, 63]
+    axes = accuracy_over_stream(make_arms([*seeds, *bound]), 3).axes[0]
+    assert axes.get_lines()[0].get_ydata() == pytest.approx([28.5, 35, 38])
     (band,) = axes.collections
     # Two values a and b: their standard deviation is |a - b| / √2.
-    spread = [4 / math.sqrt(2), 6 / math.sqrt(2), 6 / math.sqrt(2)]
+    spread = 2 / math.sqrt(2)
     corners = {(round(x, 6), round(y, 6)) for x, y in band.get_paths()[0].vertices}
-    for step, (mean, std) in enumerate(zip([82, 73, 63], spread, strict=True), 1):
-        assert {y for x, y in corners if x == step} == {round(mean - std, 6), round(mean + std, 6)}
+    for step, mean in enumerate([28.5, 35, 38], 1):
+        assert {y for x, y in corners if x == step} == {round(mean - spread, 6), round(mean + spread, 6)}
     (level,) = axes.patches
-    assert (level.get_y(), level.get_height()) == pytest.approx((93 - 6 / math.sqrt(2), 12 / math.sqrt(2)))
+    assert (level.get_y(), level.get_height()) == pytest.approx((46.5 - 1 / math.sqrt(2), 2 / math.sqrt(2)))
     legend = axes.figure.legends[0].get_texts()
     assert [text.get_text() for text in legend] == ["CCL", "Upper Bound", "Random initialisation"]
 
 
 def test_a_band_ends_where_one_seed_is_left(record_of: Make) -> None:
     stopped = record_of("ccl", [*OTHER[:3], None], "seed=1", state="stopped")
-    axes = first_step_over_stream(make_arms([record_of("ccl", FORGETS), stopped]), 3).axes[0]
-    assert axes.get_lines()[0].get_ydata().tolist() == [82, 73, 60]
+    axes = accuracy_over_stream(make_arms([record_of("ccl", FORGETS), stopped]), 3).axes[0]
+    assert axes.get_lines()[0].get_ydata() == pytest.approx([28.5, 35, 37])
     assert max(x for path in axes.collections[0].get_paths() for x, _ in path.vertices) == 2
 
 
@@ -220,7 +218,6 @@ def test_each_number_of_steps_has_its_own_drawing(record_of: Make) -> None:
     shown = lines_of(accuracy_over_stream(groups[2], 2))
     assert shown["CCL, MoCoV2, T = 2"] == [27.5, 35]
     assert shown["Upper Bound, MoCoV2"] == [46, 46]
-    assert lines_of(first_step_over_stream(groups[2], 2)).keys() == {"CCL, MoCoV2, T = 2", "Random initialisation"}
     ticks = accuracy_over_stream(groups[2], 2).axes[0].get_xticklabels()
     assert [label.get_text() for label in ticks] == ["x", "y"]
 
@@ -247,9 +244,8 @@ def test_of_many_arms_the_baselines_and_the_best_are_drawn_each_in_its_own_style
 
 def test_steps_whose_names_differ_are_numbered(record_of: Make) -> None:
     runs = [record_of("ccl", FORGETS), record_of("finetuning", FORGETS, names=("x", "y", "z"))]
-    axes = first_step_over_stream(make_arms(runs), 3).axes[0]
+    axes = accuracy_over_stream(make_arms(runs), 3).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["step 1", "step 2", "step 3"]
-    assert axes.get_ylabel() == "accuracy on the first step (%)"
 
 
 def test_arms_of_one_strategy_can_be_told_apart(record_of: Make) -> None:
@@ -283,7 +279,7 @@ def test_unfinished_runs_are_drawn_as_far_as_they_came(record_of: Make) -> None:
     stopped, new = record_of("ccl", [*FORGETS[:2], None, None]), record_of("finetuning", None)
     new.rows.clear()
     arms = make_arms([stopped, new])
-    assert lines_of(first_step_over_stream(arms, 3))["CCL"][0] == 80
+    assert lines_of(accuracy_over_stream(arms, 3))["CCL"][0] == 27.5
     assert "Finetuning" not in lines_of(accuracy_over_stream(arms, 3))
     assert losses(new) is None
     for figure in (accuracy_over_stream(arms[1:], 3), matrix_of(arms[0])):

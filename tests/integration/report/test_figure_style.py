@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ccl.report.arms import Arm, forgotten, make_arms
-from ccl.report.drawings import accuracy_matrix, accuracy_over_stream, dots, first_step_over_stream, forest, losses
+from ccl.report.drawings import accuracy_matrix, accuracy_over_stream, dots, forest, losses
 from ccl.report.embedding_maps import draw
 from ccl.report.figure_style import short, to_svg
 from ccl.runs.run_folder import RunRecord
@@ -37,7 +37,7 @@ def matrix_of(arm: Arm) -> Figure:
 def all_figures(arms: Sequence[Arm]) -> list[Figure]:
     drawn = [losses(arms[0].records[0]), dots(arms, forgotten, "Forgetting"), forest(arms)]
     assert None not in drawn
-    streams = [matrix_of(arms[0]), accuracy_over_stream(arms, 3), first_step_over_stream(arms, 3)]
+    streams = [matrix_of(arms[0]), accuracy_over_stream(arms, 3)]
     return [*streams, *(figure for figure in drawn if figure)]
 
 
