@@ -182,7 +182,8 @@ def test_the_readme_fits_on_a_screen() -> None:
 
 
 def test_pages_stay_short() -> None:
-    """Ceilings that only go down."""
+    """Ceilings that only go down; and no marks of a merge."""
+    assert [page for page in PAGES if "\n<<<<<<<" in page.read_text() or "\n>>>>>>>" in page.read_text()] == []
     words = {page.relative_to(ROOT): len(page.read_text().split()) for page in PAGES}
     assert sum(words.values()) <= 26_000
     assert words.pop(Path("docs/results.md")) <= 4_000
