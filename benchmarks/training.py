@@ -16,7 +16,7 @@ from ccl.encoders import MomentumEncoder
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import load_settings
 from ccl.runs import run
-from ccl.runs.build import build_learner, build_plan, build_recipe, build_stream, build_viewer
+from ccl.runs.build import build_learner, build_plan, build_stream, build_viewer
 from ccl.runs.session import Session
 from ccl.settings import Settings
 from ccl.training import Observer, Progress, update
@@ -59,7 +59,7 @@ def _bare_epoch(settings: Settings) -> float:
 def _bare(settings: Settings) -> Callable[[], None]:
     """Query forward and backward, update, key forward, on one batch that is there already."""
     learner = build_learner(settings, torch.device("cpu")).train()
-    side = build_recipe(settings).size
+    side = settings.views.to_recipe().size
     images = torch.randn(settings.batch_size, 3, side, side)
     keys = torch.nn.functional.normalize(torch.randn(settings.batch_size, 128), dim=1)
     optimizer = build_plan(settings).make_optimizer(learner)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 from pydantic import Field, ValidationError, ValidationInfo, create_model, field_validator, model_validator
 
@@ -28,10 +28,10 @@ from ccl.errors import RefusedError, UserError, did_you_mean
 from ccl.section import Count, CountOrZero, Fraction, Positive, Section, Weight, known, merged
 from ccl.strategies import STRATEGIES, Strategy, backbone_refusal, refusal
 from ccl.training import MemoryOptions, OptimizerOptions
+from ccl.views import ViewOptions
 
 WHOLE: Final = "whole"  # of a validation's context: the values lack only what was not known when they were written
 Classes = Count | str | list[str]
-Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
 def _names(text: str) -> list[str]:
@@ -55,23 +55,6 @@ class DataSettings(Section):
     classes: Classes | dict[str, Classes] | None = None
     images_per_class: Count | None = None  # at most so many of each class, the first ones
     workers: CountOrZero = 2  # processes that decode files; in-memory sets need none
-
-
-class ViewSettings(Section):
-    """How an image is seen; None leaves the recipe's own value."""
-
-    # A published augmentation, whose values hold where those below are None
-    recipe: Literal["moco_cifar", "moco_imagenet", "simclr", "insdisc", "plain"] = "moco_cifar"
-    size: Count | None = None  # side of a view in pixels
-    min_scale: Fraction | None = None  # the smallest crop, as a share of the image's area
-    flip: Fraction | None = None  # how often a view is mirrored
-    grey_probability: Fraction | None = None  # how often it loses its colours
-    jitter_probability: Fraction | None = None  # how often brightness, contrast, saturation and hue change
-    blur_probability: Fraction | None = None  # how often it is blurred
-    # Of values in 0 … 1, for red, green and blue; None: as the network or its weights say, else the recipe's
-    mean: Channels | None = None
-    std: Annotated[list[Positive], Field(min_length=3, max_length=3)] | None = None  # as mean, and positive
-    solarise_probability: Fraction | None = None  # of both views
 
 
 class ProbeSettings(Section):
@@ -138,7 +121,7 @@ class _Common(Section):
     threads: Count | None = None  # None: as torch finds them
     trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = Field([])  # each an extra: pip install '.[wandb]'
     data: DataSettings = DataSettings()
-    views: ViewSettings = ViewSettings()
+    views: ViewOptions = ViewOptions()
     encoder: EncoderOptions = EncoderOptions()
     optimizer: OptimizerOptions = OptimizerOptions()
     memory: MemoryOptions = MemoryOptions()

@@ -41,7 +41,7 @@ from ccl.data import (
 from ccl.errors import UserError, counted
 from ccl.loading import without_gone
 from ccl.run_files import METRICS, read_rows
-from ccl.runs.build import build_device, build_learner, build_plan, build_recipe, build_selection, build_viewer
+from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import clock, learner_size, operations, refuse_too_large, seconds_here, size, work
 from ccl.runs.run import code_hash
@@ -415,7 +415,7 @@ def _plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, 
     num_new = len(new.source)
     drop = work(settings, [num_new], [num_remembered], 0)
     price = seconds_here(settings, drop.share_old)
-    image_bytes = 3 * (settings.data.resize or build_recipe(settings).size) ** 2
+    image_bytes = 3 * (settings.data.resize or settings.views.to_recipe().size) ** 2
     held = (num_new + num_remembered) * image_bytes if settings.data.resize else 0
     learner = learner_size(settings)
     network = learner.total + settings.batch_size * operations(settings, drop.share_old).held

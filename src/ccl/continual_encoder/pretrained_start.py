@@ -19,7 +19,7 @@ from ccl.encoders.stages import stages
 from ccl.encoders.weights import ABOUT, read_config
 from ccl.errors import UserError
 from ccl.memory import RehearsalMemory
-from ccl.runs.build import build_device, build_encoder, build_learner, build_recipe, build_selection
+from ccl.runs.build import build_device, build_encoder, build_learner, build_selection
 from ccl.runs.folder_lock import locked
 from ccl.runs.session import joined_parts
 from ccl.runs.start import Start, build_start, network_of, resolved
@@ -142,7 +142,7 @@ def _chosen(weights: str, asked: Mapping[str, Any], display: Observer) -> tuple[
     path = Path(weights)
     said = dict(read_config(path).get("preprocessing", {})) if os.path.exists(path) else {}
     settings = choose_start(known, is_gpu, None, said)[0]
-    size = build_recipe(resolved(settings)).size
+    size = resolved(settings).views.to_recipe().size
     network = network_of(settings.encoder)
     can_be_smaller = size > _SMALLER and not is_gpu and reads(network, _SMALLER)
     size, num_stages = _SMALLER if can_be_smaller else size, len(stages(network))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -23,7 +23,7 @@ from ccl.settings import Settings
 from ccl.training import Learner, Plan, Selection
 from ccl.training.learner import CONTRAST
 from ccl.training.precision import LossScaler, choose
-from ccl.views import RECIPES, Recipe, Viewer
+from ccl.views import Viewer
 
 
 @dataclass(frozen=True)
@@ -97,22 +97,14 @@ def _check(settings: Settings, stream: Stream) -> None:
             )
 
 
-def build_recipe(settings: Settings) -> Recipe:
-    """The recipe by its name, with single values overridden."""
-    overrides = settings.views.model_dump(exclude={"recipe"}, exclude_none=True)
-    for name in overrides.keys() & {"mean", "std"}:
-        overrides[name] = tuple(overrides[name])
-    return replace(RECIPES[settings.views.recipe], **overrides)
-
-
 def build_viewer(settings: Settings, device: torch.device) -> Viewer:
     """How images are seen in training, in the selection and, plain, in the probe."""
-    return Viewer(build_recipe(settings), settings.seed, device, settings.data.workers)
+    return Viewer(settings.views.to_recipe(), settings.seed, device, settings.data.workers)
 
 
 def build_encoder(settings: Settings, device: torch.device, start: Mapping[str, Tensor] | None = None) -> Encoder:
     """The student, freshly initialised from the seed, but for the weights that it starts from."""
-    encoder = make_encoder(settings.encoder, size=build_recipe(settings).size, start=start, seed=settings.seed)
+    encoder = make_encoder(settings.encoder, size=settings.views.to_recipe().size, start=start, seed=settings.seed)
     dtype = choose(settings.precision, device)
     encoder.compute_in(dtype, uses_channels_last(settings, device, dtype))
     return encoder.to(device)
@@ -122,7 +114,7 @@ def build_learner(settings: Settings, device: torch.device, start: Mapping[str, 
     """Encoder, objective and the strategy's parts, freshly initialised from the seed; `start` is for the encoder."""
     encoder = build_encoder(settings, device, start)
     if foreign_kind(settings.encoder.backbone):
-        refuse_random(encoder.backbone, settings.encoder.backbone, build_recipe(settings).size)
+        refuse_random(encoder.backbone, settings.encoder.backbone, settings.views.to_recipe().size)
     method = settings.method
     retention = {part_name(name): _build("retention", name, settings, encoder) for name in method.retention}
     rules = [method.weight_rule] if method.weight_rule else []

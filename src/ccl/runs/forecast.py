@@ -21,7 +21,6 @@ from ccl.runs.build import (
     build_device,
     build_learner,
     build_plan,
-    build_recipe,
     build_selection,
     build_stream,
     build_viewer,
@@ -119,7 +118,7 @@ def num_remembered(settings: Settings, sizes: Sequence[int], num_classes: Sequen
     budget, most, kept = selection.budget, sum(sizes), [0]
     if budget is not None:
         # Small PNGs are about as large as their pixels; photographs as JPEG a tenth.
-        pixels = 3 * (settings.data.resize or build_recipe(settings).size) ** 2
+        pixels = 3 * (settings.data.resize or settings.views.to_recipe().size) ** 2
         most = budget.limit // (1 if budget.unit == "images" else pixels)
     for size, count in zip(sizes[:-1], num_classes[:-1], strict=True):
         of_clusters = selection.options.per_cluster * (clusters if isinstance(clusters, int) else count)
@@ -151,14 +150,14 @@ def seconds_here(
 ) -> Price:
     """Measured on the settings' device, views included, decoding of files not; takes seconds."""
     groups = settings.encoder.batch_norm_groups
-    num_images = min(settings.batch_size, 64 if build_recipe(settings).size <= _LARGE else 16)
+    num_images = min(settings.batch_size, 64 if settings.views.to_recipe().size <= _LARGE else 16)
     num_images = groups * max(1, num_images // groups)
     return _measured(settings, num_images, 4 * num_images, share_old, build_device(settings), now, patience)
 
 
 def operations(settings: Settings, share_old: float = 0.0) -> Price:
     """Counted in one update on the CPU: multiplications and additions of the networks."""
-    size = build_recipe(settings).size
+    size = settings.views.to_recipe().size
     # A network of others may read no other size.
     small = size if foreign_kind(settings.encoder.backbone) else min(size, _LARGE)
     changed = {"precision": "float32", "performance": {"compile": False}, "views": {"size": small}}
@@ -188,7 +187,7 @@ def _measured(
     """A second step on noise, from its second update on; of the first update alone where there is no patience."""
     settings = settings.model_copy(update={"epochs": 1000, "batch_size": batch_size})
     learner, viewer = build_learner(settings, device), build_viewer(settings, device)
-    size = settings.data.resize or build_recipe(settings).size
+    size = settings.data.resize or settings.views.to_recipe().size
     source = ArraySource(torch.randint(256, (num_images, 3, size, size), dtype=torch.uint8))
     started = now()
     extract(learner.encoder, source, viewer, batch_size)

@@ -9,7 +9,6 @@ from ccl.catalogue import TORCHVISION, foreign_kind
 from ccl.encoders import EncoderOptions, make_backbone
 from ccl.encoders.factory import PRETRAINED, found_features, make_foreign
 from ccl.encoders.weights import ImageFormat, Matched, matched, read_config, read_weights
-from ccl.runs.build import build_recipe
 from ccl.settings import Settings
 from ccl.views.recipes import IMAGENET_MEAN, IMAGENET_STD
 
@@ -39,7 +38,7 @@ def resolved(settings: Settings) -> Settings:
     left_open = {key: value for key, value in known.items() if value and getattr(settings.views, key) is None}
     settings = settings.model_copy(update={"views": settings.views.model_copy(update=left_open)})
     if network is not None:
-        found_features(network, options.backbone, build_recipe(settings).size)
+        found_features(network, options.backbone, settings.views.to_recipe().size)
     return settings
 
 

@@ -5,7 +5,7 @@ parameters for each image. A view is a pure function of (seed, moment, image id,
 on the batch an image is in, on the number of loader workers or on how often the run was interrupted.
 """
 
-from ccl.views.recipes import RECIPES, Recipe
+from ccl.views.recipes import RECIPES, Recipe, ViewOptions
 from ccl.views.viewer import ViewBatch, Viewer
 
-__all__ = ["RECIPES", "Recipe", "ViewBatch", "Viewer"]
+__all__ = ["RECIPES", "Recipe", "ViewBatch", "ViewOptions", "Viewer"]

@@ -1,61 +1,50 @@
-"""What a view may look like: the published augmentation recipes as plain values."""
+"""What a view may look like: the published augmentation recipes as plain values, and the options that change them."""
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from ccl.section import Count, Fraction, Positive, Section, Weight
 
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
+Scale = Annotated[float, Field(gt=0.0, le=1.0)]
+Channels = Annotated[list[float], Field(min_length=3, max_length=3)]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False))
 class Recipe:
     """How to crop, flip, colour, blur and normalise; strengths and probabilities mean what they mean in torchvision."""
 
-    size: int  # side of the finished view
+    size: Count  # side of the finished view
     crop: Literal["random", "whole"] = "random"
-    min_scale: float = 0.08  # share of the image's area
-    max_scale: float = 1.0
-    probe_min_scale: float | None = None  # of the crops that a probe trains on; None: as above
-    min_ratio: float = 3 / 4  # width : height
-    max_ratio: float = 4 / 3
-    flip: float = 0.0  # probability
-    brightness: float = 0.0  # factor from [1 - strength, 1 + strength], not below 0
-    contrast: float = 0.0
-    saturation: float = 0.0
-    hue: float = 0.0  # share of the colour circle, either way
-    jitter_probability: float = 0.0
-    grey_probability: float = 0.0
-    blur_probability: float = 0.0
-    min_sigma: float = 0.1  # in pixels of the finished view
-    max_sigma: float = 2.0
-    solarise_probability: float = 0.0  # light values are inverted
-    plain_fraction: float = 1.0  # share of the shorter side that the plain centre crop keeps
+    min_scale: Scale = 0.08  # share of the image's area
+    max_scale: Scale = 1.0
+    probe_min_scale: Scale | None = None  # of the crops that a probe trains on; None: as above
+    min_ratio: Positive = 3 / 4  # width : height
+    max_ratio: Positive = 4 / 3
+    flip: Fraction = 0.0  # probability
+    brightness: Weight = 0.0  # factor from [1 - strength, 1 + strength], not below 0
+    contrast: Weight = 0.0
+    saturation: Weight = 0.0
+    hue: Annotated[float, Field(ge=0.0, le=0.5)] = 0.0  # share of the colour circle, either way
+    jitter_probability: Fraction = 0.0
+    grey_probability: Fraction = 0.0
+    blur_probability: Fraction = 0.0
+    min_sigma: Positive = 0.1  # in pixels of the finished view
+    max_sigma: Positive = 2.0
+    solarise_probability: Fraction = 0.0  # light values are inverted
+    plain_fraction: Scale = 1.0  # share of the shorter side that the plain centre crop keeps
     mean: tuple[float, float, float] = CIFAR_MEAN
-    std: tuple[float, float, float] = CIFAR_STD
+    std: tuple[Positive, Positive, Positive] = CIFAR_STD
 
     def __post_init__(self) -> None:
-        if self.crop not in ("random", "whole"):
-            raise ValueError(f'crop must be "random" or "whole", got {self.crop!r}')
-        if self.size < 1:
-            raise ValueError(f"size must be at least 1, got {self.size}")
-        for name in ("flip", "jitter_probability", "grey_probability", "blur_probability", "solarise_probability"):
-            self._require(name, 0 <= getattr(self, name) <= 1, "lie in [0, 1]")
-        for name in ("brightness", "contrast", "saturation"):
-            self._require(name, 0 <= getattr(self, name) < float("inf"), "be finite and not negative")
-        self._require("hue", 0 <= self.hue <= 0.5, "lie in [0, 0.5]")
-        self._require("min_scale", 0 < self.min_scale <= self.max_scale, "lie in (0, max_scale]")
-        self._require("max_scale", self.max_scale <= 1, "be at most 1")
-        self._require("min_ratio", 0 < self.min_ratio <= self.max_ratio, "lie in (0, max_ratio]")
-        self._require("max_ratio", self.max_ratio < float("inf"), "be finite")
-        self._require("min_sigma", 0 < self.min_sigma <= self.max_sigma, "lie in (0, max_sigma]")
-        self._require("max_sigma", self.max_sigma < float("inf"), "be finite")
-        self._require("plain_fraction", 0 < self.plain_fraction <= 1, "lie in (0, 1]")
-        self._require("mean", len(self.mean) == 3, "have one value per channel")
-        self._require("std", len(self.std) == 3 and all(value > 0 for value in self.std), "have 3 positive values")
-
-    def _require(self, name: str, holds: bool, what: str) -> None:
-        if not holds:  # comparisons with NaN are false, so NaN is refused too
-            raise ValueError(f"{name} must {what}, got {getattr(self, name)}")
+        for name in ("scale", "ratio", "sigma"):
+            if getattr(self, f"min_{name}") > getattr(self, f"max_{name}"):
+                raise ValueError(f"min_{name} must not exceed max_{name}, got {getattr(self, f'min_{name}')}")
 
     @property
     def jitters(self) -> bool:
@@ -106,3 +95,25 @@ RECIPES: dict[str, Recipe] = {
     "insdisc": replace(_MOCO_CIFAR, min_scale=0.2, hue=0.4, jitter_probability=1.0),
     "plain": Recipe(size=32, crop="whole"),
 }
+
+
+class ViewOptions(Section):
+    """How an image is seen; None leaves the recipe's own value."""
+
+    # A published augmentation, whose values hold where those below are None
+    recipe: Literal["moco_cifar", "moco_imagenet", "simclr", "insdisc", "plain"] = "moco_cifar"
+    size: Count | None = None  # side of a view in pixels
+    min_scale: Scale | None = None  # the smallest crop, as a share of the image's area
+    flip: Fraction | None = None  # how often a view is mirrored
+    grey_probability: Fraction | None = None  # how often it loses its colours
+    jitter_probability: Fraction | None = None  # how often brightness, contrast, saturation and hue change
+    blur_probability: Fraction | None = None  # how often it is blurred
+    # Of values in 0 … 1, for red, green and blue; None: as the network or its weights say, else the recipe's
+    mean: Channels | None = None
+    std: Annotated[list[Positive], Field(min_length=3, max_length=3)] | None = None  # as mean, and positive
+    solarise_probability: Fraction | None = None  # of both views
+
+    def to_recipe(self) -> Recipe:
+        """The recipe by its name, with the values given here in the place of its own."""
+        given = self.model_dump(exclude={"recipe"}, exclude_none=True)
+        return replace(RECIPES[self.recipe], **given)

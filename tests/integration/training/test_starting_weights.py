@@ -15,7 +15,7 @@ from tiny import TINY, Watcher, learn, same, tiny_settings
 from ccl.encoders.stages import stages
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.runs.build import build_learner, build_plan, build_recipe, build_stream
+from ccl.runs.build import build_learner, build_plan, build_stream
 from ccl.runs.run import run
 from ccl.runs.start import build_start, resolved
 
@@ -73,16 +73,16 @@ def test_merging_with_the_start(weights: Path, stream: Any, rule: str) -> None:
 def test_normalisation_and_size_are_the_network_s_own(weights: Path) -> None:
     bare = [name for name in TINY if not name.startswith("data.resize")]
     settings = load_settings("demo", [*bare, VIT[0], "views.size=null", f"encoder.weights={weights}"])
-    recipe = build_recipe(resolved(settings))
+    recipe = resolved(settings).views.to_recipe()
     assert (recipe.mean, recipe.std, recipe.size) == ((0.5, 0.4, 0.3), (0.25, 0.5, 0.125), 16)
-    mine = build_recipe(resolved(tiny_settings(*VIT, "views.mean=[0.1,0.1,0.1]")))
+    mine = resolved(tiny_settings(*VIT, "views.mean=[0.1,0.1,0.1]")).views.to_recipe()
     assert (mine.mean, mine.std) == ((0.1, 0.1, 0.1), (0.25, 0.5, 0.125))
     ours = tiny_settings()
     assert resolved(ours) is ours
     save_file(
         networks.SmallViT().state_dict(), weights, {"ccl": json.dumps({"preprocessing": {"mean": [0.9, 0.8, 0.7]}})}
     )
-    assert build_recipe(resolved(tiny_settings(*VIT, f"encoder.weights={weights}"))).mean == (0.9, 0.8, 0.7)
+    assert resolved(tiny_settings(*VIT, f"encoder.weights={weights}")).views.to_recipe().mean == (0.9, 0.8, 0.7)
 
 
 @pytest.mark.parametrize(
