@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from ccl.errors import RefusedError, UserError, did_you_mean
-from ccl.section import merged
+from ccl.section import Whole, merged
 from ccl.settings import WHOLE, Settings, own_defaults, settings_class
 
 # Settings that went out, by the value under which nothing changes: written folders have them.
@@ -52,6 +52,8 @@ def preset_names() -> list[str]:
 
 def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Settings:
     """Settings of a preset or YAML file, with `a.b=c` assignments on top; all mistakes are reported at once.
+
+    A mapping, `a.b={…}`, replaces that of the preset; `a.b.c=…` changes one value in it.
 
     >>> settings = ccl.load_settings("demo", ["epochs=3", "memory.per_cluster=5"])
     >>> settings.epochs, settings.memory.per_cluster, settings.encoder.backbone
@@ -164,6 +166,7 @@ def _parse(assignment: str) -> dict[str, Any]:
             f"--set takes key=value, such as --set epochs=10 or --set memory.per_cluster=5; got {assignment!r}"
         )
     value = _yaml(f"value: {text}" if text else "value:", f"--set {assignment}").get("value")
+    value = Whole(value) if isinstance(value, dict) else value
     for part in reversed(key.strip().split(".")):
         value = {part: value}
     return value if isinstance(value, dict) else {}

@@ -24,12 +24,18 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+class Whole(dict[str, Any]):
+    """A mapping that was given as one value: it replaces what lies below, and is not merged with it."""
+
+
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` laid over `below`: sections are merged, anything else replaced."""
-    values = copy.deepcopy(dict(below))
+    values = copy.deepcopy(below if isinstance(below, Whole) else dict(below))
     for key, value in above.items():
         inner = values.get(key)
-        values[key] = merged(inner, value) if isinstance(value, Mapping) and isinstance(inner, dict) else value
+        if isinstance(inner, dict) and isinstance(value, Mapping) and not isinstance(value, Whole):
+            value = merged(inner, value)
+        values[key] = value
     return values
 
 

@@ -8,6 +8,7 @@ import yaml
 
 from ccl.errors import UserError
 from ccl.loading import dump_settings, load_settings, parsed, preset_names, read_settings, setting_names, validated
+from ccl.training import MemoryOptions
 
 
 @pytest.mark.parametrize("preset", preset_names())
@@ -150,6 +151,22 @@ def test_files_extend_presets_and_assignments_win(tmp_path: Path) -> None:
     settings = load_settings(str(file), ["epochs=9"])
     assert (settings.epochs, settings.memory.per_cluster, settings.memory.num_views) == (9, 3, 6)
     assert settings.dataset == load_settings("demo").dataset
+
+
+def test_a_mapping_replaces_that_of_the_preset_and_a_longer_name_changes_one_value(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("extends: demo\ndataset: [symbols, textures]\ndata: {classes: {symbols: 3, textures: 2}}\n")
+    for asked, expected in (
+        ([], {"symbols": 3, "textures": 2}),
+        (["data.classes={}"], {}),
+        (["data.classes={symbols: 2}"], {"symbols": 2}),
+        (["data.classes.symbols=2"], {"symbols": 2, "textures": 2}),
+        (["data.classes={}", "data.classes.textures=4"], {"textures": 4}),
+    ):
+        settings = load_settings(str(file), asked)
+        assert settings.data.classes == expected
+        assert yaml.safe_load(dump_settings(settings))["data"]["classes"] == expected
+    assert load_settings("demo", ["memory={num_views: 3}"]).memory == MemoryOptions(num_views=3)
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "a: [", "epochs: !!python/object/apply:os.system ['true']", "\x00"])
