@@ -23,6 +23,13 @@ def quiet() -> PlainDisplay:
     return PlainDisplay(Console(quiet=True))
 
 
+def listening() -> tuple[PlainDisplay, list[str]]:
+    """A quiet display, and the notes that it is given."""
+    display, notes = quiet(), list[str]()
+    display.note = notes.append  # type: ignore[method-assign]
+    return display, notes
+
+
 def outcome(folder: Path) -> tuple[dict[str, Tensor], list[dict[str, object]], str]:
     """Every tensor of the last checkpoint, the metric rows without their seconds, and the accuracies."""
     checkpoint = CheckpointStore(folder / "checkpoints").newest()

@@ -13,25 +13,10 @@ from ccl.settings import Settings
 from ccl.training import Learner, Observer, Remembered, learn_stream
 
 TINY = (
-    "dataset=symbols,textures",
-    "data.resize=16",
-    "data.images_per_class=6",
-    "data.classes=4",
-    "epochs=2",
-    "batch_size=12",
-    "encoder.width=4",
-    "encoder.dim=8",
-    "moco_v2.queue_size=32",
-    "extra_sample_queue.size=8",
-    "memory.per_cluster=2",
-    "predictive_distillation.hidden=8",
-    "alignment.hidden=8",
-    "pnr.hidden=8",
-    "pnr.queue_size=32",
-    "mae.decoder_width=8",
-    "mae.decoder_depth=1",
-    "mae.decoder_heads=2",
-    "data.workers=0",
+    *("dataset=symbols,textures", "data.resize=16", "data.images_per_class=6", "data.classes=4", "data.workers=0"),
+    *("epochs=2", "batch_size=12", "encoder.width=4", "encoder.dim=8", "memory.per_cluster=2"),
+    *("moco_v2.queue_size=32", "extra_sample_queue.size=8", "predictive_distillation.hidden=8", "alignment.hidden=8"),
+    *("pnr.hidden=8", "pnr.queue_size=32", "mae.decoder_width=8", "mae.decoder_depth=1", "mae.decoder_heads=2"),
 )
 
 

@@ -9,33 +9,26 @@ from ccl.catalogue import OBJECTIVES
 from ccl.strategies import STRATEGIES
 
 
+def assert_one(first: tuple[str, ...], second: tuple[str, ...]) -> None:
+    """Both settings learn the same bits from the same losses, and remember the same images."""
+    (one, one_watch), (other, other_watch) = (learn(tiny_settings(*options)) for options in (first, second))
+    assert same(one.state_dict(), other.state_dict())
+    assert one_watch.losses == other_watch.losses
+    assert one.memory.files == other.memory.files
+    assert not one.memory.vectors
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_ccl_without_its_terms_and_with_random_selection_is_simple_rehearsal(objective: str) -> None:
-    bare, bare_watch = learn(
-        tiny_settings(
-            "strategy=ccl",
-            f"objective={objective}",
-            "weights.contrast=1",
-            "weights.distillation=0",
-            "weights.extra_sample_queue=0",
-            "memory.selection=random",
-        )
-    )
-    simple, simple_watch = learn(tiny_settings("strategy=simple_rehearsal", f"objective={objective}"))
-    assert len(simple.memory) == 16
-    assert same(bare.state_dict(), simple.state_dict())
-    assert bare_watch.losses == simple_watch.losses
-    assert bare.memory.files == simple.memory.files
+    bare = ("weights.contrast=1", "weights.distillation=0", "weights.extra_sample_queue=0", "memory.selection=random")
+    objective = f"objective={objective}"
+    assert_one(("strategy=ccl", objective, *bare), ("strategy=simple_rehearsal", objective))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_simple_rehearsal_without_room_is_finetuning(objective: str) -> None:
-    simple, simple_watch = learn(
-        tiny_settings("strategy=simple_rehearsal", f"objective={objective}", "memory.per_cluster=0")
-    )
-    finetuned, finetuned_watch = learn(tiny_settings("strategy=finetuning", f"objective={objective}"))
-    assert same(simple.state_dict(), finetuned.state_dict())
-    assert simple_watch.losses == finetuned_watch.losses
+    objective = f"objective={objective}"
+    assert_one(("strategy=simple_rehearsal", objective, "memory.per_cluster=0"), ("strategy=finetuning", objective))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -48,16 +41,20 @@ def test_with_one_step_all_strategies_agree(objective: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "part"),
+    "options",
     [
-        ("cassle", "predictive_distillation"),
-        ("pfr", "predictive_distillation"),
-        ("feature_prediction", "predictive_distillation"),
-        ("pnr", "pnr"),
+        *(
+            (f"strategy={strategy}", "weights.predictive_distillation=0", "encoder.statistics=running")
+            for strategy in ("cassle", "pfr", "feature_prediction")
+        ),
+        ("strategy=pnr", "weights.pnr=0", "encoder.statistics=running"),
+        ("strategy=lump", "memory.per_cluster=0"),
+        ("strategy=shared_rehearsal", "share.old=0", "share.count=every_new_image"),
     ],
+    ids=" ".join,
 )
-def test_a_strategy_without_memory_and_its_term_is_finetuning(strategy: str, part: str) -> None:
-    bare, bare_watch = learn(tiny_settings(f"strategy={strategy}", f"weights.{part}=0", "encoder.statistics=running"))
+def test_without_old_images_and_without_its_term_a_strategy_is_finetuning(options: tuple[str, ...]) -> None:
+    bare, bare_watch = learn(tiny_settings(*options))
     finetuned, finetuned_watch = learn(tiny_settings("strategy=finetuning"))
     assert same(bare.state_dict(), finetuned.state_dict())
     assert bare_watch.losses == finetuned_watch.losses
@@ -75,30 +72,9 @@ def test_a_strategy_without_memory_and_its_term_is_finetuning(strategy: str, par
     ],
 )
 def test_a_strategy_without_its_term_is_shared_rehearsal(strategy: str, part: str) -> None:
-    bare, bare_watch = learn(tiny_settings(f"strategy={strategy}", f"weights.{part}=0", "share.old=0.3"))
-    shared, shared_watch = learn(tiny_settings("strategy=shared_rehearsal", "share.old=0.3"))
-    assert same(bare.state_dict(), shared.state_dict())
-    assert bare_watch.losses == shared_watch.losses
-    assert bare.memory.files == shared.memory.files
-    assert not bare.memory.vectors
-    pooled, _ = learn(tiny_settings(f"strategy={strategy}", f"weights.{part}=0", "composition=pooled"))
-    simple, _ = learn(tiny_settings("strategy=simple_rehearsal"))
-    assert same(pooled.state_dict(), simple.state_dict())
-
-
-@pytest.mark.parametrize(
-    "assignments",
-    [
-        ("strategy=lump", "memory.per_cluster=0"),
-        ("strategy=shared_rehearsal", "share.old=0", "share.count=every_new_image"),
-    ],
-    ids=" ".join,
-)
-def test_a_composition_without_old_images_is_finetuning(assignments: tuple[str, ...]) -> None:
-    composed, composed_watch = learn(tiny_settings(*assignments))
-    finetuned, finetuned_watch = learn(tiny_settings("strategy=finetuning"))
-    assert same(composed.state_dict(), finetuned.state_dict())
-    assert composed_watch.losses == finetuned_watch.losses
+    bare = (f"strategy={strategy}", f"weights.{part}=0")
+    assert_one((*bare, "share.old=0.3"), ("strategy=shared_rehearsal", "share.old=0.3"))
+    assert_one((*bare, "composition=pooled"), ("strategy=simple_rehearsal",))
 
 
 def test_the_terms_do_change_the_outcome() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
+from breaking import listening
 from tiny import learn, tiny_settings
 
 from ccl import memory as memory_module
@@ -15,7 +15,6 @@ from ccl.memory import estimate_num_clusters, group, herding
 from ccl.memory.budget import in_turns
 from ccl.runs import run
 from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
-from ccl.runs.display import PlainDisplay
 from ccl.seeding import permutation
 from ccl.settings import Settings
 from ccl.training import Learner, Remembered, remember
@@ -58,9 +57,7 @@ def test_a_budget_of_bytes_holds_files_of_so_many() -> None:
 
 
 def test_images_that_are_larger_than_their_share_are_not_kept_and_it_is_said(tmp_path: Path) -> None:
-    notes: list[str] = []
-    display = PlainDisplay(Console(quiet=True))
-    display.note = notes.append  # type: ignore[method-assign]
+    display, notes = listening()
     record = run(tiny_settings("strategy=ccl", "memory.budget=100B"), tmp_path / "run", display)
     told = [row for row in record.rows if row["kind"] == "memory"]
     assert [(row["step"], row["num_kept"], row["num_images"]) for row in told] == [(1, 0, 0), (2, 0, 0)]

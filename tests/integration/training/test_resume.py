@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from breaking import BrokenError, assert_same, break_after, quiet, run_broken
+from breaking import BrokenError, assert_same, break_after, listening, quiet, run_broken
 from combinations import ALL_PAIRS
 from tiny import tiny_settings
 
@@ -85,45 +85,27 @@ def test_a_break_inside_a_selection_a_step_change_or_a_save(
     [
         ("strategy=ccl", "memory.budget=5", "memory.clusters=estimate"),
         ("strategy=simple_rehearsal", "memory.selection=reservoir", "memory.budget=5"),
+        ("strategy=cla", "alignment.target=stored", "memory.budget=5"),
+        ("strategy=ccl", "objective=insdisc"),
         slow("strategy=ccl", "memory.budget=4 kB"),
         slow("strategy=simple_rehearsal", "memory.budget=5"),
         slow("strategy=simple_rehearsal", "memory.clusters=estimate"),
         slow("strategy=ccl", "memory.selection=herding", "memory.budget=5"),
         slow("strategy=ccl", "memory.selection=minred", "memory.budget=4 kB"),
-    ],
-    ids=" ".join,
-)
-def test_a_budget_and_an_estimate_come_to_the_same_after_a_break(options: tuple[str, ...], tmp_path: Path) -> None:
-    options = (*options, "dataset=symbols,textures,greek", "epochs=1", "checkpoint.minutes=1e-9")
-    record = run(tiny_settings(*options), tmp_path / "whole", quiet())
-    assert [row["step"] for row in record.rows if row["kind"] == "memory"] == [1, 2, 3]
-    run_broken(tiny_settings(*options), tmp_path / "broken", [7, 7, 7])
-    assert_same(tmp_path / "whole", tmp_path / "broken")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("strategy=cla", "alignment.target=stored", "memory.budget=5"),
         slow("strategy=cassle", "predictive_distillation.predictor=restart", "predictive_distillation.space=features"),
         slow("strategy=osiris", "cross_task.past=distillation"),
+        slow("strategy=ccl", "moco_v2.symmetric=true"),
     ],
     ids=" ".join,
 )
 def test_other_ways_of_keeping_the_past_come_to_the_same_after_a_break(
     options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    options = (*options, "dataset=symbols,textures,greek", "epochs=1", "checkpoint.minutes=1e-9")
-    run(tiny_settings(*options), tmp_path / "whole", quiet())
-    run_broken(tiny_settings(*options), tmp_path / "broken", [5, 4, 3])
-    assert_same(tmp_path / "whole", tmp_path / "broken")
-
-
-@pytest.mark.parametrize("options", [("objective=insdisc",), slow("moco_v2.symmetric=true")], ids=" ".join)
-def test_a_bank_and_a_second_queue_are_the_same_after_a_break(options: tuple[str, ...], tmp_path: Path) -> None:
-    settings = tiny_settings("strategy=ccl", *options, "checkpoint.minutes=1e-9")
-    run(settings, tmp_path / "whole", quiet())
-    run_broken(settings, tmp_path / "broken", [9, 9, 9])
+    settings = tiny_settings(*options, "dataset=symbols,textures,greek", "epochs=1", "checkpoint.minutes=1e-9")
+    record = run(settings, tmp_path / "whole", quiet())
+    if settings.memory.budget is not None:
+        assert [row["step"] for row in record.rows if row["kind"] == "memory"] == [1, 2, 3]
+    run_broken(settings, tmp_path / "broken", [7, 5, 4])
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
@@ -149,9 +131,7 @@ def test_the_epochs_to_come_may_change_and_it_is_written_down(tmp_path: Path) ->
 def test_another_number_of_threads_is_said_to_change_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tiny_settings("strategy=finetuning")
     run_broken_once(settings, tmp_path / "run")
-    notes: list[str] = []
-    display = quiet()
-    display.note = notes.append  # type: ignore[method-assign]
+    display, notes = listening()
     monkeypatch.setattr("torch.get_num_threads", lambda: 7)
     run(settings, tmp_path / "run", display)
     assert any(note.startswith("threads changed since the checkpoint (1 -> 7)") for note in notes)
@@ -183,9 +163,7 @@ def test_a_corrupt_checkpoint_is_passed_over_and_named(whole: Path, tmp_path: Pa
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 4
     newest.write_bytes(content)
-    notes: list[str] = []
-    display = quiet()
-    display.note = notes.append  # type: ignore[method-assign]
+    display, notes = listening()
     run(settings, tmp_path / "run", display)
     assert any("skipped a bad checkpoint" in note and "state.safetensors" in note for note in notes)
     assert_same(whole, tmp_path / "run")

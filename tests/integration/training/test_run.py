@@ -5,34 +5,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from breaking import listening, quiet
 from PIL import Image
-from rich.console import Console
 from safetensors.torch import load_file
 
 from ccl.encoders import Encoder
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.runs import run
-from ccl.runs.display import PlainDisplay
 from ccl.runs.run_folder import read_run
 
 FOLDER = (
-    "epochs=1",
-    "steps=2",
-    "batch_size=4",
-    "views.size=24",
-    "encoder.backbone=convnet",
-    "encoder.width=4",
-    "encoder.dim=8",
-    "moco_v2.queue_size=8",
-    "extra_sample_queue.size=4",
-    "memory.per_cluster=2",
-    "device=cpu",
+    *("epochs=1", "steps=2", "batch_size=4", "views.size=24", "encoder.backbone=convnet", "encoder.width=4"),
+    *("encoder.dim=8", "moco_v2.queue_size=8", "extra_sample_queue.size=4", "memory.per_cluster=2", "device=cpu"),
 )
-
-
-def quiet() -> PlainDisplay:
-    return PlainDisplay(Console(quiet=True))
 
 
 @pytest.fixture
@@ -120,9 +106,7 @@ def test_a_collapsed_embedding_is_warned_of(tree: Path, tmp_path: Path, monkeypa
     """N2: features that all fall together while the loss may look fine."""
     settings = load_settings("folder", [*FOLDER, f"data.root={tree}", "data.resize=24", "strategy=finetuning"])
     monkeypatch.setattr(Encoder, "forward", lambda self, images: collapsed(self.head(self.features(images))))
-    notes: list[str] = []
-    display = quiet()
-    display.note = notes.append  # type: ignore[method-assign]
+    display, notes = listening()
     run(settings, tmp_path / "out", display)
     warned = [note for note in notes if "looks collapsed" in note]
     assert len(warned) == 2
