@@ -8,7 +8,7 @@ from networks import make_encoder
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ccl.encoders import Encoder
+from ccl.encoders import Embedded, Encoder
 from ccl.part import BatchContext, Contrast
 from ccl.views import ViewBatch
 
@@ -31,6 +31,21 @@ def seen_by(encoder: Encoder, is_old: list[bool], num_views: int = 2, **more: An
     nothing = student[0].rows(slice(0))
     return BatchContext(
         batch=batch, is_old=old, moment=(1, 0), student=student, contrast=contrast, student_plain=nothing, **more
+    )
+
+
+def seen_with(contrast: Contrast, batch: ViewBatch, done: float = 0.0) -> BatchContext:
+    """A batch of the first step, and what the objective made of it."""
+    rows = contrast.query[:0]
+    nothing, none = Embedded(rows, rows, rows), torch.zeros(len(batch.ids), dtype=torch.bool)
+    return BatchContext(
+        batch=batch,
+        is_old=none,
+        has_old_images=False,
+        moment=(0, 0),
+        done=done,
+        contrast=contrast,
+        student_plain=nothing,
     )
 
 

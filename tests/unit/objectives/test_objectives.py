@@ -4,17 +4,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from networks import make_encoder
+from seen import images, seen_with
 from torch import Tensor
 
 from ccl.encoders import Embedded, Encoder
 from ccl.losses import info_nce, instance_softmax, nt_xent
 from ccl.objectives import InsDisc, MoCoV2, SimCLR
-from ccl.part import BatchContext, Contrast
 from ccl.views import ViewBatch
-
-
-def images(count: int, seed: int) -> Tensor:
-    return torch.randn(count, 3, 16, 16, generator=torch.Generator().manual_seed(seed))
 
 
 def batch(count: int = 8, first_id: int = 0) -> ViewBatch:
@@ -34,18 +30,6 @@ def moco(encoder: Encoder, **options: bool | float) -> MoCoV2:
 def unit_rows(rows: Tensor) -> Embedded:
     """Embeddings without a network; nothing looks at their features."""
     return Embedded(rows[:, :0], rows, rows)
-
-
-def seen_with(contrast: Contrast, seen: ViewBatch, done: float = 0.0) -> BatchContext:
-    return BatchContext(
-        batch=seen,
-        is_old=seen.ids < 0,
-        has_old_images=False,
-        moment=(0, 0),
-        done=done,
-        contrast=contrast,
-        student_plain=unit_rows(torch.zeros(0, 8)),
-    )
 
 
 # --- MoCo v2

@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from networks import make_encoder
+from seen import seen_with
 from torch import Tensor, nn
 
 from ccl.encoders import Embedded, Encoder
 from ccl.encoders.momentum_encoder import rising_momentum
 from ccl.objectives import BYOL, BarlowTwins, Objective, SimSiam, VICReg
-from ccl.part import BatchContext, Contrast
 from ccl.views import ViewBatch
 
 NUM, DIM = 8, 6
@@ -36,18 +36,6 @@ def projected(seed: int = 0, requires_grad: bool = False) -> tuple[Embedded, ...
     views[1] += views[0]
     leaves = [view.requires_grad_(requires_grad) for view in views]
     return tuple(Embedded(rows[:, :0], rows, F.normalize(rows, dim=1)) for rows in leaves)
-
-
-def seen_with(contrast: Contrast, seen: ViewBatch, done: float) -> BatchContext:
-    return BatchContext(
-        batch=seen,
-        is_old=seen.ids < 0,
-        has_old_images=False,
-        moment=(0, 0),
-        done=done,
-        contrast=contrast,
-        student_plain=projected()[0].rows(slice(0)),
-    )
 
 
 def objectives() -> dict[str, Objective]:

@@ -72,6 +72,16 @@ def both_views(context: BatchContext, past: Encoder, kind: str) -> tuple[list[Ro
     return present, [plain(getattr(past.embed(view), kind)) for view in views]
 
 
+def distilling(past: Encoder, objective_distance: Any = "", seed: int = 0, **options: Any) -> PredictiveDistillation:
+    asked = PredictiveDistillation.Options(**options)
+    return PredictiveDistillation(past, asked, temperature=0.2, objective_distance=objective_distance, seed=seed)
+
+
+def pushing(past: Encoder, objective_distance: Any = "info_nce", **options: Any) -> PastNegatives:
+    asked = PastNegatives.Options(hidden=6, **options)
+    return PastNegatives(past, asked, temperature=0.5, objective_distance=objective_distance)
+
+
 # --- Predictive distillation
 
 
@@ -80,9 +90,7 @@ def both_views(context: BatchContext, past: Encoder, kind: str) -> tuple[list[Ro
 @pytest.mark.parametrize("distance", ["cosine", "info_nce", "barlow", "mse"])
 def test_the_distance_to_the_past_is_that_of_plain_loops(distance: Any, which: Any, num_views: int) -> None:
     student, past = encoders()
-    part = PredictiveDistillation(
-        past, PredictiveDistillation.Options(distance=distance, images=which, hidden=6), temperature=0.2
-    )
+    part = distilling(past, distance=distance, images=which, hidden=6)
     seen = seen_by(student, [True, False, False, True, True], num_views)
     chosen = {"all": np.arange(5), "new": np.array([1, 2]), "old": np.array([0, 3, 4])}[which]
     rows, targets = both_views(seen, past, "unit" if distance in ("cosine", "info_nce") else "projection")
@@ -100,9 +108,7 @@ def test_the_distance_to_the_past_is_that_of_plain_loops(distance: Any, which: A
 
 def test_of_features_it_is_the_cosine_whatever_the_objective() -> None:
     student, past = encoders()
-    part = PredictiveDistillation(
-        past, PredictiveDistillation.Options(space="features", hidden=6), temperature=0.2, objective_distance="info_nce"
-    )
+    part = distilling(past, objective_distance="info_nce", space="features", hidden=6)
     seen = seen_by(student, [False] * 4)
     rows, targets = both_views(seen, past, "features")
     cosines = [mean_cosine(predicted(part.predictor, r), t) for r, t in zip(rows, targets, strict=True)]
@@ -114,9 +120,7 @@ def test_of_features_it_is_the_cosine_whatever_the_objective() -> None:
     [("info_nce", None, "info_nce"), ("barlow", None, "barlow"), ("", None, "cosine"), ("barlow", "mse", "mse")],
 )
 def test_the_objective_s_own_distance_is_taken(of_objective: str, asked: Any, expected: str) -> None:
-    part = PredictiveDistillation(
-        encoders()[0], PredictiveDistillation.Options(distance=asked), temperature=0.2, objective_distance=of_objective
-    )
+    part = distilling(encoders()[0], objective_distance=of_objective, distance=asked)
     assert part.distance == expected
 
 
@@ -148,14 +152,14 @@ def test_a_distance_of_another_kind_than_the_objective_s_has_its_published_weigh
 
 def test_fewer_than_two_chosen_images_have_no_loss() -> None:
     student, past = encoders()
-    part = PredictiveDistillation(past, PredictiveDistillation.Options(images="old", hidden=6), temperature=0.2)
+    part = distilling(past, images="old", hidden=6)
     assert part.loss(seen_by(student, [True, False, False])) is None
     assert part.loss(seen_by(student, [True, False, True])) is not None
 
 
 def test_the_copy_is_taken_when_a_step_begins_and_learns_nothing() -> None:
     student, past = encoders()
-    part = PredictiveDistillation(past, PredictiveDistillation.Options(hidden=6), temperature=0.2)
+    part = distilling(past, hidden=6)
     part.begin_step(student, 1, torch.arange(0))
     part.train()
     before = {name: value.clone() for name, value in part.teacher.state_dict().items()}
@@ -179,9 +183,7 @@ def test_a_restarted_predictor_depends_on_seed_and_step_only() -> None:
     student, _ = encoders()
 
     def weights(how: Any, seed: int, steps: list[int]) -> Tensor:
-        part = PredictiveDistillation(
-            student, PredictiveDistillation.Options(hidden=6, predictor=how), temperature=0.2, seed=seed
-        )
+        part = distilling(student, seed=seed, hidden=6, predictor=how)
         with torch.no_grad():
             part.predictor.first.weight.fill_(7.0)  # whatever it has come to
         for step in steps:
@@ -201,9 +203,7 @@ def test_a_relative_loss_weighs_by_the_images_of_the_past_for_each_new_one(past_
     seen = seen_by(student, [False] * 4, past_per_new=past_per_new)
     losses = []
     for relative in (False, True):
-        part = PredictiveDistillation(
-            past, PredictiveDistillation.Options(hidden=6, predictor="restart", relative=relative), temperature=0.2
-        )
+        part = distilling(past, hidden=6, predictor="restart", relative=relative)
         part.begin_step(past, 1, torch.arange(0))
         losses.append(value(part.loss(seen)))
     assert losses[1] == pytest.approx(factor * losses[0])
@@ -211,9 +211,7 @@ def test_a_relative_loss_weighs_by_the_images_of_the_past_for_each_new_one(past_
 
 def test_a_predictor_can_begin_each_step_as_the_identity_and_learns_from_there() -> None:
     student, _ = encoders()
-    part = PredictiveDistillation(
-        student, PredictiveDistillation.Options(hidden=6, predictor="identity"), temperature=0.2, seed=0
-    )
+    part = distilling(student, seed=0, hidden=6, predictor="identity")
     rows = torch.randn(5, student.dim, generator=torch.Generator().manual_seed(0))
     optimizer = torch.optim.SGD(part.predictor.parameters(), 0.5)
     for step in (0, 1, 2):
@@ -293,9 +291,7 @@ def test_stored_embeddings_are_aimed_at_where_there_are_some() -> None:
 @pytest.mark.parametrize("is_masked", [False, True])
 def test_with_a_queue_the_contrast_and_the_distillation_are_pushed_from_both_queues(is_masked: bool) -> None:
     student, past = encoders()
-    part = PastNegatives(
-        past, PastNegatives.Options(queue_size=5, hidden=6), temperature=0.5, objective_distance="info_nce"
-    )
+    part = pushing(past, queue_size=5)
     own = FeatureQueue(4, 8, seed=9).vectors
     ignore = (torch.tensor([[True, False, False, False], [False] * 4, [False] * 4]),) if is_masked else ()
     seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": (own,), "ignore": ignore})
@@ -322,9 +318,7 @@ def test_with_symmetric_moco_the_sum_with_its_loss_is_the_published_one(is_maske
         temperature=0.5,
     )
     moco.first_view_queue.ids[1] = 51  # the second view of the second image must not meet this row, if so asked
-    part = PastNegatives(
-        past, PastNegatives.Options(queue_size=5, hidden=6), temperature=0.5, objective_distance="info_nce"
-    )
+    part = pushing(past, queue_size=5)
     seen = seen_by(student, [False] * 3)
     contrast = moco.contrast(student, seen.student, seen.batch, (1, 0))
     rows, targets = both_views(seen, past, "unit")
@@ -344,9 +338,7 @@ def test_with_symmetric_moco_the_sum_with_its_loss_is_the_published_one(is_maske
 
 def test_the_queue_takes_the_copy_s_embeddings() -> None:
     student, past = encoders()
-    part = PastNegatives(
-        past, PastNegatives.Options(queue_size=5, hidden=6), temperature=0.5, objective_distance="info_nce"
-    )
+    part = pushing(past, queue_size=5)
     seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": (FeatureQueue(4, 8).vectors,)})
     assert part.queue is not None
     start = part.queue.vectors.clone()
@@ -361,7 +353,7 @@ def test_the_queue_takes_the_copy_s_embeddings() -> None:
 
 def test_with_negatives_in_the_batch_the_past_s_rows_join_them() -> None:
     student, past = encoders()
-    part = PastNegatives(past, PastNegatives.Options(hidden=6), temperature=0.5, objective_distance="info_nce")
+    part = pushing(past)
     seen = seen_by(student, [False] * 3)
     rows, targets = both_views(seen, past, "unit")
     present, old = np.concatenate(rows), np.concatenate(targets)
@@ -380,7 +372,7 @@ def test_with_negatives_in_the_batch_the_past_s_rows_join_them() -> None:
 @pytest.mark.parametrize("distance", ["cosine", "barlow", "mse"])
 def test_without_negatives_the_other_view_s_past_is_pushed_away(distance: str) -> None:
     student, past = encoders()
-    part = PastNegatives(past, PastNegatives.Options(hidden=6), temperature=0.5, objective_distance=distance)
+    part = pushing(past, objective_distance=distance)
     assert (part.queue, part.num_student_views) == (None, 2)
     seen = seen_by(student, [False] * 4)
     rows, targets = both_views(seen, past, "unit" if distance == "cosine" else "projection")
