@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from run_stand_in import Spy, cells, complete, install_run, told, trace
 from ccl.errors import StoppedError, UserError
 from ccl.loading import load_settings
 from ccl.runs import grid, jobs
-from ccl.runs.grid import CellState, cell_job, run_grid
+from ccl.runs.grid import CellState, run_grid
 from ccl.runs.grid_cells import Cell
 from ccl.runs.jobs import Job, LocalJobs
 
@@ -294,118 +294,6 @@ def test_children_end_when_the_parent_fails(
     while not told(folder, "stop") and time.monotonic() < deadline:
         time.sleep(0.02)
     assert told(folder, "stop") == [made[0].name]
-
-
-class FakeProcess:
-    """A run that ends at its n-th look with an exit code, having written what a run writes; no process at all."""
-
-    def __init__(self, cell: Cell, folder: Path, num_looks: int, exit_code: int = 0) -> None:
-        self.cell, self.folder, self.num_looks, self.exit_code = cell, folder, num_looks, exit_code
-        self.events: list[str] = []
-        self.is_queued = False
-
-    def poll(self) -> int | None:
-        self.num_looks -= 1
-        if self.num_looks > 0:
-            return None
-        if self.exit_code == 0:
-            complete(self.cell, self.folder)
-        return self.exit_code
-
-    def terminate(self) -> None:
-        self.events.append("terminate")
-
-    def wait(self) -> int:
-        self.events.append("wait")
-        return 143
-
-
-class FakeLauncher(LocalJobs):
-    """Starts nothing, and remembers what it was asked for."""
-
-    seconds_between_looks = 0.0
-
-    def __init__(self, made: list[Cell], num_looks: int, exit_codes: Mapping[int, int] | None = None) -> None:
-        self.cells = {cell.name: cell for cell in made}
-        self.num_looks, self.exit_codes = num_looks, exit_codes or {}
-        self.asked: list[Job] = []
-        self.processes: dict[str, FakeProcess] = {}
-        self.of_before: dict[str, FakeProcess] = {}
-        self.room = len(made)
-
-    def under_way(self, asked: Iterable[Job]) -> dict[str, FakeProcess]:
-        return {request.name: self.of_before[request.name] for request in asked if request.name in self.of_before}
-
-    def start(self, asked: Iterable[Job]) -> Iterator[tuple[str, FakeProcess]]:
-        for request in itertools.islice(asked, self.room):
-            exit_code = self.exit_codes.get(len(self.asked), 0)
-            self.asked.append(request)
-            assert load_settings(request.command[1]).threads == request.threads  # written before the start
-            process = FakeProcess(self.cells[request.name], request.folder, self.num_looks, exit_code)
-            self.processes[request.name] = process
-            yield request.name, process
-
-
-def test_a_grid_starts_each_run_once_and_reads_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "num_cores", lambda: 8)
-    made, folder, spy = cells(4), tmp_path / "grid", Spy()
-    launcher = FakeLauncher(made, num_looks=3, exit_codes={1: 7, 2: -15})
-    outcome = run_grid(made, folder, 2, spy, launcher)
-    assert [record.folder.name for record in outcome.records] == [made[0].name, made[3].name]
-    # No log was written: the exit code alone is the reason.
-    reasons = {failure.cell.name: failure.reason for failure in outcome.failures}
-    assert reasons == {made[1].name: "exit code 7", made[2].name: "ended by signal 15 (Terminated)"}
-    assert launcher.asked == [cell_job(folder, cell.name, 4) for cell in made]
-    assert launcher.asked[0].command[1] == str(folder / "cells" / f"{made[0].name}.yaml")
-    assert launcher.asked[0].log == folder / "logs" / f"{made[0].name}.txt"
-    assert max(list(states.values()).count("running") for states in spy.seen) == 2
-    assert [process.events for process in launcher.processes.values()] == [[]] * 4
-    assert (outcome.num_under_way, outcome.num_waiting) == (0, 0)
-
-
-def test_started_runs_are_ended_when_the_grid_fails(tmp_path: Path) -> None:
-    made, folder = cells(3), tmp_path / "grid"
-    launcher = FakeLauncher(made, num_looks=10**9)
-
-    def fail(states: Mapping[str, CellState]) -> None:
-        if len(launcher.processes) == 2:
-            raise BrokenPipeError("nobody reads")
-
-    with pytest.raises(BrokenPipeError):
-        run_grid(made, folder, 2, Spy(fail), launcher)
-    assert [process.events for process in launcher.processes.values()] == [["terminate", "wait"]] * 2
-
-
-def test_runs_of_an_earlier_command_are_followed_and_not_started(tmp_path: Path) -> None:
-    made, folder, spy = cells(3), tmp_path / "grid", Spy()
-    launcher = FakeLauncher(made, num_looks=3)
-    launcher.of_before = {made[1].name: FakeProcess(made[1], folder / made[1].name, 4)}
-    launcher.of_before[made[1].name].is_queued = True
-    outcome = run_grid(made, folder, 3, spy, launcher)
-    assert [request.name for request in launcher.asked] == [made[0].name, made[2].name]
-    assert [record.folder.name for record in outcome.records] == [cell.name for cell in made]
-    assert spy.seen[0] == {made[0].name: "running", made[1].name: "queued", made[2].name: "running"}
-
-
-def test_what_a_launcher_has_no_room_for_waits(tmp_path: Path) -> None:
-    made, folder, spy = cells(3), tmp_path / "grid", Spy()
-    launcher = FakeLauncher(made, num_looks=2)
-    launcher.room = 1
-    assert len(run_grid(made, folder, 3, spy, launcher).records) == 3
-    assert list(spy.seen[0].values()) == ["running", "waiting", "waiting"]
-
-
-def test_a_detached_grid_starts_what_it_may_and_leaves_it_alone(tmp_path: Path) -> None:
-    made, folder, spy = cells(4), tmp_path / "grid", Spy()
-    complete(made[0], folder / made[0].name)
-    launcher = FakeLauncher(made, num_looks=10**9)
-    launcher.is_detached, launcher.room = True, 2
-    outcome = run_grid(made, folder, None, spy, launcher)
-    assert len(spy.seen) == 1
-    assert len(outcome.records) == 1
-    assert (outcome.num_under_way, outcome.num_waiting) == (2, 1)
-    assert [process.events for process in launcher.processes.values()] == [[], []]
-    assert spy.notes == ["closed"]
 
 
 def test_data_is_fetched_once_and_only_for_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
