@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -35,10 +36,13 @@ from ccl.training import MemoryOptions, Observer, Progress, Selection, learn_ste
 ASSUMED_GPU_RATE = 20e12
 ASSUMED = f"one GPU that sustains {ASSUMED_GPU_RATE / 1e12:.0f} TFLOP/s (assumed, not measured)"
 
-# Of sets too large to be counted for a forecast: images of a class to learn from and to test on, and classes.
-_IMAGES_PER_CLASS = {"cifar10": 5000.0, "cifar100": 500.0, "imagenet-sub": 1281.167, "imagenet-full": 1281.167}
-_TEST_IMAGES_PER_CLASS = {"cifar10": 1000, "cifar100": 100, "imagenet-sub": 50, "imagenet-full": 50}
-_NUM_CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet-sub": 100, "imagenet-full": 1000}
+# Of sets too large to be counted for a forecast: classes, and images of a class to learn from and to test on.
+_KNOWN = {
+    "cifar10": (10, 5000.0, 1000),
+    "cifar100": (100, 500.0, 100),
+    "imagenet-sub": (100, 1281.167, 50),
+    "imagenet-full": (1000, 1281.167, 50),
+}
 _NUM_UPDATES, _PATIENCE = 10, 2.0  # that are timed, or as many as so many seconds hold
 _LARGE = 64  # pixels from which timed batches are smaller; operations are counted at no more
 _NUM_COUNTED = 32  # images of the update whose operations are counted
@@ -68,13 +72,17 @@ class Price:
 
 def step_sizes(settings: Settings) -> tuple[list[int], list[int], int]:
     """Images and classes of each step, and all test images: by the dataset's name where known, else by loading it."""
-    labels = _known_labels(settings)
-    if labels is None:
+    (name, *others), data = settings.dataset, settings.data
+    is_known = not others and name in _KNOWN and (data.classes is None or isinstance(data.classes, int))
+    if is_known and settings.stream_kind != "domain":
+        all_classes, to_learn, to_test = _KNOWN[name]
+        num_classes = data.classes if isinstance(data.classes, int) else all_classes
+        num_images = round(num_classes * min(to_learn, data.images_per_class or math.inf))
+        labels = torch.arange(num_images) * num_classes // num_images  # (N,) of classes of equal size
+        steps, num_tested = cut(settings, torch.arange(num_images), labels), num_classes * to_test
+    else:
         stream = build_stream(settings)
         steps, num_tested = stream.steps, sum(len(part.test) for part in stream.probe_parts)
-    else:
-        steps = cut(settings, torch.arange(len(labels)), labels)
-        num_tested = (int(labels.max()) + 1) * _TEST_IMAGES_PER_CLASS[settings.dataset[0]]
     return [len(step.indices) for step in steps], [len(step.classes) for step in steps], num_tested
 
 
@@ -96,18 +104,6 @@ def work(settings: Settings, sizes: Sequence[int], remembered: Sequence[int], nu
         num_images += settings.epochs * sum(len(batch.positions) for batch in batches)
         num_old += settings.epochs * sum(int((batch.positions >= size).sum()) for batch in batches)
     return Work(num_images, num_updates, num_old / num_images, _num_read(settings, sum(sizes), num_tested, len(sizes)))
-
-
-def _known_labels(settings: Settings) -> Tensor | None:
-    """Labels (N,) as the dataset has them, in classes of equal size; None where its name is not enough."""
-    (name, *others), data = settings.dataset, settings.data
-    if others or name not in _NUM_CLASSES or not (data.classes is None or isinstance(data.classes, int)):
-        return None
-    if settings.stream_kind == "domain":
-        return None
-    num_classes = data.classes or _NUM_CLASSES[name]
-    num_images = round(num_classes * min(_IMAGES_PER_CLASS[name], data.images_per_class or math.inf))
-    return torch.arange(num_images) * num_classes // num_images  # (N,)
 
 
 def num_remembered(settings: Settings, sizes: Sequence[int], num_classes: Sequence[int]) -> list[int]:
@@ -192,22 +188,16 @@ def _measured(
     started = now()
     extract(learner.encoder, source, viewer, batch_size)
     read = (now() - started) / num_images
-    num_new = num_images - round(share_old * num_images)
+    num_new = max(1, num_images - round(share_old * num_images))
     learner.begin_step(0, source.ids, num_images)
     if num_new < num_images:
         old = source.subset(torch.arange(num_new, num_images))
         remember(learner, old, viewer, 0, None, Selection(RANDOM, MemoryOptions(budget=len(old))))
     stopwatch = _Stopwatch(now, patience)
-    try:
-        new = source.subset(torch.arange(num_new))
-        learn_step(learner, new, viewer, build_plan(settings), Progress(1), None, None, num_images, stopwatch)
-    except _EnoughError:
-        pass
+    new, plan = source.subset(torch.arange(num_new)), build_plan(settings)
+    with suppress(TimeoutError):
+        learn_step(learner, new, viewer, plan, Progress(1), None, None, num_images, stopwatch)
     return Price(stopwatch.spent / stopwatch.num_images, read)
-
-
-class _EnoughError(Exception):
-    """Ends the training of a forecast."""
 
 
 class _Stopwatch(Observer):
@@ -227,7 +217,7 @@ class _Stopwatch(Observer):
         self.num_images, self._num_updates = self.num_images + num_images, self._num_updates + 1
         self.spent = self._now() - self._started
         if self._patience is None or self.spent >= self._patience or self._num_updates == _NUM_UPDATES:
-            raise _EnoughError
+            raise TimeoutError
 
 
 @dataclass(frozen=True)

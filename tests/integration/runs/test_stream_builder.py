@@ -11,7 +11,6 @@ from ccl.data import class_incremental
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.report.arm_table import stamp
-from ccl.report.run_page import write_page
 from ccl.runs import run
 from ccl.runs.build import Stream, build_stream
 from ccl.runs.display import PlainDisplay
@@ -170,8 +169,6 @@ def test_a_whole_run(kind: str, tmp_path: Path) -> None:
     assert record.num_test_images == [len(part.test) for part in build(*KINDS[kind]).probe_parts]
     assert [row["num_new"] for row in record.rows if row["kind"] == "step"] == SIZES[kind]
     assert stamp(record)["stream"] == kind
-    write_page([record], tmp_path / "page.html", kind)
-    assert f"data.stream={kind}" in (tmp_path / "page.html").read_text()
 
 
 def test_a_person_is_told_how_to_read_the_matrix() -> None:
