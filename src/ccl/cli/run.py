@@ -69,7 +69,7 @@ def _show_cost(settings: "Settings") -> None:
 
     from ccl.runs import forecast
     from ccl.runs.build import build_device
-    from ccl.runs.start import resolved
+    from ccl.runs.starting_weights import resolved
 
     device, settings = build_device(settings), resolved(settings)
     forecast.refuse_too_large(settings, device)

@@ -46,7 +46,7 @@ from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import clock, learner_size, operations, refuse_too_large, seconds_here, size, work
 from ccl.runs.run import code_hash
 from ccl.runs.session import Session, by_part, joined_parts
-from ccl.runs.start import resolved
+from ccl.runs.starting_weights import resolved
 from ccl.section import merged
 from ccl.settings import Settings, differences
 from ccl.training import Learner, Observer, Progress, learn_step

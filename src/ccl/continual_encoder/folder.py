@@ -35,7 +35,7 @@ CLASSIFIERS, PAGE, PROBE = "classifiers", "report.html", "probe.json"
 DIGEST = 16  # bytes
 ASKED = "asked"  # what a version says of all settings that were asked for until then
 STARTED = "started"  # the event of an encoder that starts from weights
-ENCODER = Kind("encoder folder", "--into", LEDGER, LEARNING)
+ENCODER = Kind("an encoder folder", "--into", LEDGER, LEARNING)
 
 
 @dataclass

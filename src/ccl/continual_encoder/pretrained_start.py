@@ -22,7 +22,7 @@ from ccl.memory import RehearsalMemory
 from ccl.runs.build import build_device, build_encoder, build_learner, build_selection
 from ccl.runs.folder_lock import locked
 from ccl.runs.session import joined_parts
-from ccl.runs.start import Start, build_start, network_of, resolved
+from ccl.runs.starting_weights import Start, build_start, network_of, resolved
 from ccl.section import merged
 from ccl.seeding import permutation
 from ccl.settings import Settings

@@ -18,13 +18,13 @@ LOCK = ".lock"
 class Kind:
     """A kind of folder: what it is called, the option that names it, the file that marks it."""
 
-    title: str
+    title: str  # with its article
     option: str
     marker: str
     status: str = "."  # the folder below it with the status of its holder
 
 
-RUN = Kind("run folder", "--out", SETTINGS)
+RUN = Kind("a run folder", "--out", SETTINGS)
 
 
 @contextmanager
@@ -39,7 +39,10 @@ def locked(folder: Path, kind: Kind = RUN) -> Iterator[None]:
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0.2)
     except Timeout:
-        holder = _holder(folder / kind.status)
+        status = read_status(folder / kind.status)
+        holder = "another process, which has just begun"  # and has written no status
+        if "pid" in status:
+            holder = f"process {status['pid']} on {status.get('host', 'this machine')}"
         raise UserError(f"{named} is in use by {holder}; wait for it or name another folder") from None
     except OSError as error:
         raise UserError(f"{named} can't be used: {error.strerror}") from None
@@ -69,16 +72,5 @@ def _refuse_other_files(folder: Path, kind: Kind, named: str) -> None:
     """A folder with anything in it must be of this kind, except for what a process killed at its start leaves."""
     if not folder.exists() or (folder / kind.marker).exists():
         return
-    if any(name != LOCK and not name.endswith(".part") for name in os.listdir(folder)):
-        article = "an" if kind.title[0] in "aeiou" else "a"
-        raise UserError(
-            f"{named} is not {article} {kind.title} and not empty: it has no {kind.marker}; name another folder"
-        )
-
-
-def _holder(folder: Path) -> str:
-    """Who holds it, as far as its status says: a process that has just begun has written none."""
-    status = read_status(folder)
-    if "pid" not in status:
-        return "another process, which has just begun"
-    return f"process {status['pid']} on {status.get('host', 'this machine')}"
+    if any(name != LOCK and not (name.startswith(".") and ".part" in name) for name in os.listdir(folder)):
+        raise UserError(f"{named} is not {kind.title} and not empty: it has no {kind.marker}; name another folder")

@@ -32,7 +32,7 @@ from ccl.runs.forecast import refuse_too_large
 from ccl.runs.probing import Prober
 from ccl.runs.run_folder import RunRecord, read_run
 from ccl.runs.session import Session
-from ccl.runs.start import Start, build_start, resolved
+from ccl.runs.starting_weights import Start, build_start, resolved
 from ccl.runs.trackers import make_trackers
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Progress, learn_stream

@@ -17,7 +17,7 @@ from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.runs.build import build_learner, build_plan, build_stream
 from ccl.runs.run import run
-from ccl.runs.start import build_start, resolved
+from ccl.runs.starting_weights import build_start, resolved
 
 CPU = torch.device("cpu")
 VIT = ("encoder.backbone=networks:SmallViT", "encoder.width=8", "views.size=16")
