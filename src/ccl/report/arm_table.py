@@ -49,9 +49,11 @@ _SPARE = (
     *("Labels", "Memory (MB)", "Training (s)", "Seeds", "Stored (kB)", "Forward Transfer ↑", "Plasticity (%)"),
     *("Above Simple Rehearsal", "Gap closed (%)", "Time", "In words", "Above the first value"),
 )
+_TESTS = (
+    "Differences: in points over equal seeds with 95 % intervals; p of paired t-tests, corrected for their number by "
+    "Holm's method, significant below 0.05."
+)
 _ABOUT = {
-    "p": "Differences: in points over equal seeds with 95 % intervals; p of paired t-tests, corrected for their number "
-    "by Holm's method, significant below 0.05.",
     "Gap closed (%)": "Gap closed: of the way from Finetuning to Upper Bound, with Fieller's 95 % interval.",
     "Plasticity (%)": "Plasticity: a probe of each step's own classes right after that step, mean over steps.",
     "Time": "Time: of training (on a CPU, of the processor), as a multiple of Finetuning's.",
@@ -191,6 +193,7 @@ def about_columns(arms: Sequence[Arm], shown: Sequence[str]) -> list[str]:
             f"All classes: on {' or '.join(f'{size:,}' for size in sizes)} test images; another draw of as many would "
             f"change it by about ±{max(errors):.1f} points, which no interval over seeds contains."
         )
+    found += [_TESTS] if {"Above Finetuning", "Above the first value"} & set(shown) else []
     firsts = [first for arm in arms if (first := of_first_value(arm, arms)) is not None]
     values = dict.fromkeys(f"{name}={as_typed(value)}" for one in firsts for name, value in one.crossed.items())
     about["Above the first value"] = f"First value: {', '.join(values)}."

@@ -19,16 +19,14 @@ from ccl.report.arms import (
     Arm,
     Measure,
     all_classes,
-    flat,
     random_accuracy,
     records_of,
-    varied_settings,
 )
 from ccl.report.figure_style import GREY, INK, ArmStyle, arm_styles, drawing, short, strategy_styles
 from ccl.report.seed_statistics import Estimate, estimate
 from ccl.report.tables import text
 from ccl.runs.run_folder import RunRecord
-from ccl.strategies import matters, strategy_title
+from ccl.strategies import strategy_title
 
 _SIZE = (5.5, 3.3)  # inches, without the legend: can be read on a phone
 LOST, GAINED = "#d55e00", "#0080c6"
@@ -305,12 +303,18 @@ def _point(axes: Axes, row: int, about: Estimate, style: tuple[str, str], **look
 
 
 def varied_number(arms: Sequence[Arm]) -> str | None:
-    """The setting an axis can show: the only one varied beside strategy and objective, with at least three numbers."""
-    names = [name for name in varied_settings(records_of(arms)) if name not in ("strategy", "objective", "seed")]
-    if len(names) != 1:
-        return None
-    values = {_value(arm, names[0]) for arm in arms}
-    return names[0] if len({value for value in values if value is not None}) >= _FEWEST else None
+    """What an axis can show: the only setting that is crossed, or the number of steps, with at least three numbers."""
+    names = {name for arm in arms for name in arm.crossed}
+    has_steps = len({len(arm.step_names) for arm in arms if not arm.is_all_at_once}) > 1
+    name = "steps" if has_steps else next(iter(names), "")
+    is_only_one = len(names) + has_steps == 1
+    return name if is_only_one and len({_number(arm, name) for arm in arms} - {None}) >= _FEWEST else None
+
+
+def _number(arm: Arm, name: str) -> float | None:
+    """An arm's place on an axis; None where it has none, or learns all at once and knows no steps."""
+    value = len(arm.step_names) if name == "steps" and not arm.is_all_at_once else arm.crossed.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
@@ -318,7 +322,7 @@ def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
     curves: dict[tuple[str, str], list[tuple[float, Estimate]]] = {}
     firsts: dict[tuple[str, str], Arm] = {}
     for arm in arms:
-        value, about = _value(arm, name), arm.estimate(all_classes)
+        value, about = _number(arm, name), arm.estimate(all_classes)
         if about is not None:
             key: tuple[str, str] = (arm.strategy, arm.settings.objective)
             curves.setdefault(key, []).append((math.nan if value is None else value, about))
@@ -348,13 +352,3 @@ def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
         axes.grid(axis="y")
         figure.legend(loc="outside lower center", ncols=2)
     return figure
-
-
-def _value(arm: Arm, name: str) -> float | None:
-    """The number of an arm; None where it has none, doesn't look at it, or learns all at once and knows no steps."""
-    if name == "steps":
-        return None if arm.is_all_at_once else float(len(arm.step_names))
-    if not matters(name, arm.strategy, arm.settings.objective):
-        return None
-    value = flat(arm.settings)[name]
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

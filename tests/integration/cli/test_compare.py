@@ -92,6 +92,18 @@ def test_a_grid_ends_with_complete_runs_tables_and_a_page(made: tuple[Path, subp
     assert "after step 2: all classes" in (out / "logs" / "ccl-moco_v2-seed1.txt").read_text()
 
 
+def test_crossed_settings_are_arms_with_differences_to_the_first(tmp_path: Path) -> None:
+    crossed = ["--strategies", "ccl", "--seeds", "0-1", "--vary", "temperature=0.5,0.2"]
+    as_typed, by_size = ["compare", "demo", *QUICK, *crossed, "--out", tmp_path], ["report", tmp_path]
+    for command, first, other in ((as_typed, "0.5", "0.2"), (by_size, "0.2", "0.5")):
+        told = ccl(*command)
+        assert told.returncode == 0, told.stderr
+        assert "compared as they stand" not in told.stdout
+        assert f"First value: temperature={first}." in " ".join(told.stdout.split())
+        lines = (tmp_path / "report-differences.csv").read_text().splitlines()[1:]
+        assert [line.split('"')[1::2] for line in lines] == [[f"CCL, temperature={value}" for value in (other, first)]]
+
+
 def test_the_same_command_again_touches_no_run(made: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     out, _ = made
     before = content(out)
