@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all: written aside, synced to disk, then renamed. No torch in here.
+"""Atomic writes of files and folders: written beside, synced to disk, then renamed. Does not import torch.
 
 A reader, also after a kill or a power cut, finds the old content or the new, never a part. What an error leaves is
 removed; what a kill leaves has a hidden name with `.part` in it and is never read.
@@ -68,7 +68,7 @@ def move_into_place(finished: Path, path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, where they are missing; their names are on the disk afterwards."""
+    """Create a folder and its missing parents, and sync their names to disk."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or the names in a folder, are on the disk."""
+    """Sync a file's content, or a folder's entries, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Every part there is, one row each, without torch: where it lives, what it is called, what it needs.
+"""All parts, one row each, without torch: where each is defined, its title and what it needs.
 
 Builders, settings, titles, progress lines, help texts, refusals and the tests' lists read these rows. Adding a part is
 its file, which has its options, and its row here (docs/extending.md).
@@ -46,12 +46,12 @@ class PartRow:
     distance_weight: str = ""  # of an objective: which of its options is its weight of that distance, if there is one
 
     def load(self) -> Any:
-        """The class or function itself."""
+        """Import the class or function."""
         module, _, name = self.home.partition(":")
         return getattr(import_module(module), name)  # imports torch
 
     def make(self, offered: Mapping[str, Any]) -> Any:
-        """The part itself: its class gets by name what it asks for of what is offered."""
+        """Build the part: its constructor gets by name those of the offered arguments that it takes."""
         factory = self.load()
         asked = inspect.signature(factory).parameters
         return factory(**{key: value for key, value in offered.items() if key in asked}, **self.fixed)
@@ -428,7 +428,7 @@ def title_of(name: str) -> str:
 
 
 def short_of(name: str) -> str:
-    """A part's title where there is little room."""
+    """A part's short title, for narrow tables."""
     return _ALL[name].short or _ALL[name].title if name in _ALL else part_name(name)
 
 

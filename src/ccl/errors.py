@@ -22,7 +22,7 @@ class RefusedError(UserError):
 
 
 class StoppedError(BaseException):
-    """A signal asked the run to stop, and its state is saved; no Exception, so that nothing swallows it."""
+    """A signal asked the run to stop, and its state is saved. Not an Exception, so that nothing swallows it."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
@@ -30,12 +30,12 @@ class StoppedError(BaseException):
 
     @property
     def exit_code(self) -> int:
-        """As shells have it: 130 for SIGINT, 143 for SIGTERM."""
+        """The exit code for a signal, as shells define it: 130 for SIGINT, 143 for SIGTERM."""
         return 128 + self.signal_number
 
 
 def how_to_install(extra: str) -> str:
-    """Advice for a package that is missing; ccl is on no package index yet, so it names the folder."""
+    """Advice for a missing package; ccl is not on a package index yet, so it names the folder."""
     return f"in the folder of ccl: pip install '.[{extra}]'"
 
 
@@ -54,7 +54,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def require(packages: Collection[str], extra: str, what: str) -> None:
-    """Refuse what needs packages that are not there."""
+    """Raise UserError where a required package is missing."""
     for package in packages:
         try:
             importlib.import_module(package)

@@ -37,7 +37,7 @@ _GONE: Mapping[str, Any] = {
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that reads 1e-4 as a number, as everyone expects, and not as a text as YAML 1.1 does."""
+    """A YAML loader that reads 1e-4 as a number; YAML 1.1 reads it as text."""
 
 
 _Loader.add_implicit_resolver(
@@ -75,7 +75,7 @@ def _with_objective(values: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapp
 
 
 def parsed(assignments: Sequence[str]) -> dict[str, Any]:
-    """What `a.b=c` assignments say, as nested values; later ones win."""
+    """`a.b=c` assignments as nested values; later ones win."""
     values: dict[str, Any] = {}
     for assignment in assignments:
         values = merged(values, _parse(assignment))
@@ -201,7 +201,7 @@ def _nearest(name: str, names: Sequence[str]) -> str:
 
 
 def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> list[str]:
-    """Every setting as `a.b`."""
+    """The names of all settings, as `a.b`."""
     names = []
     for name, field in model.model_fields.items():
         inner = field.annotation

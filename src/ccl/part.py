@@ -1,4 +1,4 @@
-"""What a learner is made of beside its encoder: parts that act when the loop calls them, and what they get to see.
+"""Base classes of a learner's parts, the hooks that the loop calls, and the batch that parts receive.
 
 A part is a module: parameters it owns are trained, buffers are saved, both agree over ranks. Every hook is optional.
 """
@@ -55,31 +55,31 @@ class BatchContext:
 
     @cached_property
     def all_keys(self) -> Tensor:
-        """The keys of all ranks, (N of all ranks, D): they travel once, whoever stores them."""
+        """The keys of all ranks, (N of all ranks, D); gathered once, for all parts that store them."""
         known = self.contrast.all_keys
         return ranks.gather(self.contrast.keys) if known is None else known
 
 
 class Part(nn.Module):
-    """Whatever acts beside the encoder; a subclass overrides the hooks it needs."""
+    """Base class of all parts; a subclass overrides the hooks it needs."""
 
     constant_rate: tuple[str, ...] = ()  # names of its modules that learn at the full rate, whatever the schedule
 
     def begin_step(self, encoder: Encoder, step: int, ids: Tensor) -> None:
-        """A step begins; `ids` are the images of D_t and of the rehearsal memory."""
+        """Called when a step begins; `ids` are the images of D_t and of the rehearsal memory."""
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
-        """The student has moved: let copies follow and queues take their keys."""
+        """Called after an optimizer step: momentum copies follow, queues take their keys."""
 
     def end_epoch(self, encoder: Encoder) -> None:
-        """An epoch has ended."""
+        """Called at the end of an epoch."""
 
     def end_step(self, encoder: Encoder) -> None:
         """The training of a step has ended; what is done to the encoder here is what is selected with and probed."""
 
 
 class Objective(Part, ABC):
-    """Learn the present. One file each."""
+    """Base class of objectives, which learn the present."""
 
     num_views = 2  # how many random views a batch brings
     # How many of them, the first ones, the student embeds. An objective that asks for none is given the first where a
@@ -94,7 +94,7 @@ class Objective(Part, ABC):
 
 
 class WeightRule(Part):
-    """What becomes of the weights between updates or steps. One file each."""
+    """Base class of rules that change the weights between updates or steps."""
 
     @property
     def moves_weights(self) -> bool:
@@ -110,7 +110,7 @@ class WeightRule(Part):
 
 
 class Retention(Part, ABC):
-    """Keep the past. One file each."""
+    """Base class of parts that keep the past."""
 
     embeds_plain = False  # whether the student must embed the old images without augmentation for it
     num_student_views = 1  # how many views the student must embed for it, where the objective asks for fewer

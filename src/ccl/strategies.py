@@ -266,7 +266,7 @@ def backbone_refusal(objective: str, backbone: str) -> str:
 
 
 def _advice(part: str, need: str) -> str:
-    """The nearest choice that makes sense."""
+    """Name the nearest valid choice."""
     if need == MEMORY:
         return "try strategy=simple_rehearsal"
     if need == OLD_IMAGES:

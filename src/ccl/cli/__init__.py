@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _in_a_line(message: str, context: "typer.Context | None") -> str:
-    """What is wrong with the words of the command line, and where the right ones are listed."""
+    """A usage error in one line, and where the valid options are listed."""
     what = " ".join(message.rstrip(".").split())
     # Typer passes on what pydantic says of a value.
     what = re.sub(r"Input should be .*, unable to parse string as (an? \w+)", r"it must be \1", what)
@@ -67,7 +67,7 @@ def _rank() -> int:
 
 
 def _say(*lines: str) -> None:
-    """The last lines. The first rank reports what all would: torchrun then ends the others before their turn."""
+    """Print the last lines of a command; only the first rank reports what all ranks would."""
     rank = _rank()
     if rank > 0:
         time.sleep(_TURN)

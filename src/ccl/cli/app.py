@@ -1,4 +1,4 @@
-"""The commands together."""
+"""The command-line application with all its commands."""
 
 import typer
 

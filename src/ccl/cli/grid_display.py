@@ -35,7 +35,7 @@ class Pace:
         self._began: tuple[float, dict[str, float]] | None = None
 
     def seconds_left(self, states: States, now: float) -> float | None:
-        """None until enough is measured; failed runs are left out."""
+        """Seconds left; None until enough is measured. Failed runs are left out."""
         if self._began is None:
             self._began = (now, {name: state.share for name, state in states.items()})
         started, before = self._began
@@ -156,5 +156,5 @@ def _shown(state: CellState | None) -> Text:
 
 
 def make_grid_display(console: Console, cells: Sequence[Cell]) -> Watcher:
-    """A table on a terminal, lines elsewhere."""
+    """The display of a grid: a table on a terminal, lines elsewhere."""
     return LiveGrid(console, cells) if console.is_terminal else PlainGrid(console, cells)

@@ -82,7 +82,7 @@ def learn(
 
 
 def _show(outcome: "Outcome", display: "PlainDisplay | RichDisplay") -> None:
-    """What became of a drop: tables, a line each for health and for what was gained and lost, warnings."""
+    """Print a drop's outcome: tables, health, gains and losses, warnings."""
     from ccl.continual_encoder.show import probe_and_health, step_warnings
     from ccl.report.tables import to_rich
 
@@ -103,7 +103,7 @@ def _show(outcome: "Outcome", display: "PlainDisplay | RichDisplay") -> None:
 
 
 def _budget(memory: str) -> int | str:
-    """What --memory says: a number of images, or a size that the settings understand."""
+    """The value of --memory: a number of images, or a size in bytes."""
     from ccl.section import num_bytes
 
     if memory.isdecimal() and int(memory) > 0:

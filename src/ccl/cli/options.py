@@ -56,7 +56,7 @@ def with_data(assignments: list[str], data_root: str | None, download: bool) -> 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the runs of a grid are started, by the command line; a mistake is reported before torch is imported."""
+    """Where a grid's runs are started, from the options; mistakes are reported before torch is imported."""
 
     on: str = "local"
     jobs: int | None = None
@@ -79,7 +79,7 @@ class Place:
             sbatch_options(self.slurm)
 
     def launcher(self, out: Path) -> "Launcher":
-        """What starts the runs in this folder."""
+        """The launcher of the runs in this folder."""
         from ccl.runs.jobs import LocalJobs
         from ccl.runs.slurm import SlurmJobs
 

@@ -1,4 +1,4 @@
-"""What a batch holds: how new and old images come together; one file per way of doing it."""
+"""Composition: how batches mix new and old images; one file per kind."""
 
 from ccl.composition.composition import Composition, EpochBatch
 from ccl.composition.lump import Lump

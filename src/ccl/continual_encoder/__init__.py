@@ -1,4 +1,4 @@
-"""An encoder that keeps up: a folder that is fed with drops of unlabelled images and used the same day."""
+"""Encoder folders: an encoder that learns from drops of unlabelled images, in versions."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ __all__ = ["ContinualEncoder", "EncoderTransformer", "FrozenEncoder"]
 
 
 def __getattr__(name: str) -> Any:
-    """On first use, so that settings can be checked without torch."""
+    """Import public names on first use, so that settings can be checked without torch."""
     if name in _HOMES:
         return getattr(import_module(f"ccl.continual_encoder.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'ccl.continual_encoder' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The whole of it from Python: `ccl.ContinualEncoder`."""
+"""`ccl.ContinualEncoder`: an encoder folder from Python."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -111,7 +111,7 @@ class ContinualEncoder:
 
     @property
     def versions(self) -> list[int]:
-        """Those that are still there."""
+        """The versions still on disk."""
         return self._folder.numbers(self._folder.ledger())
 
     @property
@@ -122,7 +122,7 @@ class ContinualEncoder:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """All that happened to the folder, the oldest first."""
+        """All events of the folder, the oldest first."""
         return self._folder.ledger().events
 
     def learn(

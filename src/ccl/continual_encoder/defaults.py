@@ -1,4 +1,4 @@
-"""Settings for images nobody has described: chosen from their size, their number and the device.
+"""Default settings of an encoder folder, chosen from the images' size and number and the device.
 
 Conventions, not optima: sizes, widths and updates are what two CPU cores or one GPU can learn in minutes to tens of
 minutes, and every value can be overridden. How an image is seen and by which network is chosen once, at the first drop,

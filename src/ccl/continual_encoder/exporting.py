@@ -236,7 +236,7 @@ def _any_batch() -> tuple[dict[int, Any]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter says of packages that nobody here needs."""
+    """Context manager: silences the exporter's messages about optional packages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

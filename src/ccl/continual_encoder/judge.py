@@ -134,7 +134,7 @@ def judged(
 
 
 def verdict_of(drift: Drift | None, is_of_new: bool = False) -> str:
-    """One or two sentences for somebody who has to decide whether to use the encoder; first its kind in a word.
+    """The verdict on a drop: its kind in one word, then one or two sentences.
 
     `is_of_new`: nothing old was remembered, so that the drop's own images were compared.
     """

@@ -66,7 +66,7 @@ class ImageSource(ABC):
         """The images at these positions, in this order, with their ids."""
 
     def name(self, position: int) -> str:
-        """What an image is called for people."""
+        """An image's name in messages and tables."""
         return f"image {position}"
 
     def content_parts(self) -> Iterator[bytes | memoryview]:

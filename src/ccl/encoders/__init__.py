@@ -1,4 +1,4 @@
-"""What reads an image: backbones, heads, unit-norm embeddings, and slow copies of an encoder."""
+"""Encoders: backbones, heads with unit-norm embeddings, and momentum copies."""
 
 from ccl.catalogue import BACKBONES
 from ccl.encoders.batch_norm import SplitBatchNorm, split_batch_norm

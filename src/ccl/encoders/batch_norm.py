@@ -112,7 +112,7 @@ def _split(norm: _BatchNorm, num_groups: int, synchronised: bool) -> SplitBatchN
 
 @contextmanager
 def placed(network: nn.Module, places: Tensor | None) -> Iterator[None]:
-    """Inside, row i of a batch shows image places[i], (rows,), and is in that image's group; None: its own number's."""
+    """Context manager: row i of a batch belongs to the group of image places[i], (rows,); None: of image i."""
     norms = [part for part in network.modules() if isinstance(part, SplitBatchNorm)]
     for part in norms:
         part.places = places

@@ -134,7 +134,7 @@ def _named_norms(encoder: Encoder) -> list[tuple[str, _BatchNorm]]:
 
 @contextmanager
 def _watched(norms: list[_BatchNorm], watch: Any) -> Iterator[None]:
-    """Inside, `watch` is called with a batch norm and its inputs before it acts."""
+    """Context manager: calls `watch` with each batch norm and its inputs before its forward."""
     handles = [norm.register_forward_pre_hook(watch) for norm in norms]
     try:
         yield

@@ -44,7 +44,7 @@ def make_head(kind: str, num_features: int, dim: int, width: int | None = None, 
 
 @dataclass(frozen=True)
 class Embedded:
-    """All that one forward gives of N images."""
+    """Features, projections and unit embeddings of N images, from one forward."""
 
     features: Tensor  # (N, F), what the backbone gives
     projection: Tensor  # (N, D), what the head gives
@@ -86,7 +86,7 @@ class Encoder(nn.Module):
 
     @property
     def frozen_modules(self) -> tuple[nn.Module, ...]:
-        """What never learns and always evaluates."""
+        """Modules that are frozen and always in evaluation mode."""
         return self._frozen
 
     def freeze(self, num_stages: int = 0, batch_norm: bool = False) -> None:
@@ -118,7 +118,7 @@ class Encoder(nn.Module):
         return self
 
     def compute_in(self, dtype: torch.dtype, channels_last: bool = False) -> None:
-        """How the arithmetic is done from now on, here and in copies made from here."""
+        """Set the arithmetic's number format, also for copies made from here."""
         self.dtype, self.channels_last = dtype, channels_last
         if channels_last:
             cast(Any, self).to(memory_format=torch.channels_last)  # torch's annotations don't know this form
@@ -143,7 +143,7 @@ class Encoder(nn.Module):
         return Embedded(features, projection, F.normalize(projection, dim=1))
 
     def embed_none(self, device: torch.device) -> Embedded:
-        """Of no image: batch norm would refuse an empty batch."""
+        """The `Embedded` of zero images; batch norm would refuse an empty batch."""
         features, rows = torch.zeros(0, self.num_features, device=device), torch.zeros(0, self.dim, device=device)
         return Embedded(features, rows, rows)
 
@@ -151,7 +151,7 @@ class Encoder(nn.Module):
         return self.embed(images).unit  # (N, D)
 
     def compile(self, *args: Any, **options: Any) -> None:
-        """Compile the networks themselves, so that every way into them is fast."""
+        """Compile backbone and head with torch.compile."""
         self.backbone.compile(*args, **options)
         self.head.compile(*args, **options)
 
@@ -161,7 +161,7 @@ class Encoder(nn.Module):
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode and no gradients inside; afterwards every submodule is in the mode it came in, also on errors."""
+    """Context manager: evaluation mode without gradients; every submodule's mode is restored at the end."""
     modes = [(part, part.training) for part in module.modules()]
     # Flags, not .eval() and .train(): a part that owns its mode (a teacher) must come back as it was.
     try:

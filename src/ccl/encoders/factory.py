@@ -218,7 +218,7 @@ def _without_classifier(network: nn.Module) -> nn.Module:
 
 
 class NoDropout(nn.Identity):
-    """What stands where a dropout was; timm's ViTs read its rate and give it to a fused attention."""
+    """Replaces a dropout layer; timm's ViTs read its rate and pass it to a fused attention."""
 
     p = drop_prob = 0.0
 

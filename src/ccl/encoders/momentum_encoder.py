@@ -54,7 +54,7 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def reset(self, source: nn.Module) -> None:
-        """Become the source, parameters and buffers."""
+        """Copy the source's parameters and buffers."""
         # Differs: the authors' code copies parameters only, so that its teacher keeps stale batch statistics.
         for mine, theirs in _pairs(self.copy, source):
             mine.copy_(theirs)

@@ -39,7 +39,7 @@ class WeightsFile:
 
 @dataclass(frozen=True)
 class Matched:
-    """Which tensors of a file are which of a network."""
+    """The match of a file's tensors to a network's."""
 
     title: str  # of the file
     tensors: dict[str, Tensor]  # by the network's names
@@ -49,7 +49,7 @@ class Matched:
 
     @property
     def line(self) -> str:
-        """Every key accounted for."""
+        """One line that accounts for every key of the file."""
         loaded = f"weights: loaded {len(self.tensors)} of {self.num_tensors} tensors from {self.title}"
         counts = [f"{len(names)} ({_shown(names)})" if names else "0" for names in (self.missing, self.unexpected)]
         return f"{loaded}; missing {counts[0]}, unexpected {counts[1]}"
@@ -207,7 +207,7 @@ class ImageFormat:
     size: int | None = None
 
     def over(self, other: "ImageFormat") -> "ImageFormat":
-        """This, and of the other what this does not know."""
+        """This format, with missing values taken from the other."""
         return ImageFormat(self.mean or other.mean, self.std or other.std, self.size or other.size)
 
     @classmethod

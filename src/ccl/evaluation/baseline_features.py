@@ -1,4 +1,4 @@
-"""Features that nobody had to learn: raw pixels, and gradients with colours. What learned ones are worth shows beside.
+"""Baseline features without learning: raw pixels, and histograms of gradients with colours.
 
 Images are uint8 (N, 3, S, S), brought to `SIDE` pixels before.
 """

@@ -1,4 +1,4 @@
-"""What is remembered: embeddings in queues and banks, and the few images of the past themselves."""
+"""Queues and banks of embeddings, the rehearsal memory, and the choice of its images."""
 
 from ccl.memory.budget import Budget, shares
 from ccl.memory.clusters import estimate_num_clusters, group

@@ -22,7 +22,7 @@ class Budget:
     unit: Literal["images", "bytes"]
 
     def size(self, file: bytes) -> int:
-        """What an image takes of it."""
+        """What an image counts against the budget."""
         return 1 if self.unit == "images" else len(file)
 
 

@@ -1,4 +1,4 @@
-"""Where embeddings are kept: MoCo's queue, the extra sample queue, and the instance bank of InsDisc."""
+"""Buffers of embeddings: the feature queue of MoCo and the extra sample queue, and InsDisc's instance bank."""
 
 from typing import Any
 

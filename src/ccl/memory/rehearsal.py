@@ -60,7 +60,7 @@ class RehearsalMemory:
         return {kind: rows[positions] for kind, rows in self.vectors.items()}
 
     def keep(self, positions: Tensor) -> None:
-        """Drop all images but those at these positions, which come to stand in this order."""
+        """Keep only the images at these positions, in this order."""
         self.files = [self.files[position] for position in positions.tolist()]
         self.ids, self.steps = self.ids[positions], self.steps[positions]
         self.clusters, self.scores = self.clusters[positions], self.scores[positions]
@@ -106,7 +106,7 @@ class RehearsalMemory:
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Become what `state_dict` described."""
+        """Restore what `state_dict` returned."""
         whole = state["bytes"].numpy().tobytes()
         ends = state["lengths"].cumsum(0).tolist()
         starts = [0, *ends[:-1]]

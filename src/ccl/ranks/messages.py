@@ -28,7 +28,7 @@ def _rank_may_be_lost() -> Iterator[None]:
 
 
 def _device() -> torch.device:
-    """Where messages of the backend live."""
+    """The device on which the backend's messages must lie."""
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
@@ -96,7 +96,7 @@ def _answered(answer: Callable[[], Answer]) -> Answer | UserError:
 
 
 def wait() -> None:
-    """Until every rank has come here."""
+    """Wait until every rank has made this call."""
     largest(0)
 
 

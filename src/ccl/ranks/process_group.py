@@ -49,7 +49,7 @@ def fresh_store(store: Any, number: int, count: int) -> Any:
 
 
 def stop() -> None:
-    """Leave the group."""
+    """Leave the process group."""
     if dist.is_initialized():
         dist.destroy_process_group()
 

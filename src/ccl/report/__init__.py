@@ -1,1 +1,1 @@
-"""What runs leave for people: tables, figures and one self-contained page."""
+"""Reports of runs: tables, figures and one self-contained page."""

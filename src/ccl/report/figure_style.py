@@ -1,4 +1,4 @@
-"""How figures look and come into a page: styles of arms, and SVG. Without pyplot, so that nothing global is changed."""
+"""Figure styles, and figures as SVG. Without pyplot, so that nothing global is changed."""
 
 import hashlib
 import io
@@ -67,7 +67,7 @@ _DRAWING: Any = dict.fromkeys(_INKED, INK) | {
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Our settings of matplotlib, for as long as the context lasts."""
+    """Context manager: the report's matplotlib settings."""
     with matplotlib.rc_context(_DRAWING), warnings.catch_warnings():
         # Names in scripts that matplotlib's font lacks are still right in a page, where the reader's fonts draw them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")

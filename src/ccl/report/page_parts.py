@@ -1,4 +1,4 @@
-"""What every page is made of: templates filled, and images small enough to stand in the page itself."""
+"""Parts of HTML pages: filled templates, and thumbnails embedded in the page."""
 
 import base64
 import hashlib

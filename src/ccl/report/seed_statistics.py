@@ -1,4 +1,4 @@
-"""What a handful of seeds can say: spreads, intervals, paired tests and the share of a gap. Pure functions."""
+"""Statistics over seeds: spreads, intervals, paired tests and the share of a gap. Pure functions."""
 
 import math
 from collections.abc import Sequence

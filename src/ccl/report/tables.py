@@ -1,4 +1,4 @@
-"""A plain table of text, numbers and estimates, and its ways out: Markdown, CSV, LaTeX and a terminal."""
+"""A table of text, numbers and estimates, written as Markdown, CSV, LaTeX or to a terminal."""
 
 import csv
 import html

@@ -1,4 +1,4 @@
-"""Keep the past: one file per way of doing it."""
+"""Retention: parts that keep the past; one file per kind."""
 
 from ccl.part import BatchContext, Retention
 from ccl.retention.alignment import Alignment

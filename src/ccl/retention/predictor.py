@@ -1,4 +1,4 @@
-"""From present embeddings to past ones: a small trained network, whose freedom lets the present add without losing."""
+"""The predictor: a small trained network from present embeddings to past ones."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn

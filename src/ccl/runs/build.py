@@ -1,4 +1,4 @@
-"""The edge where settings end: each builder reads them and passes plain keyword arguments."""
+"""Builders: each reads the settings and passes plain keyword arguments on."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ def build_stream(settings: Settings, progress: Callable[[int, int], None] | None
 
 
 def _check(settings: Settings, stream: Stream) -> None:
-    """Impossible combinations that show only once the data is known."""
+    """Refuse combinations of settings that are impossible with this data."""
     sizes = [len(source) for source in stream.arrivals]
     if min(sizes) < settings.batch_size:
         where = f"the {counted(min(sizes), 'image')} of step {sizes.index(min(sizes)) + 1}"

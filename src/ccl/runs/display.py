@@ -145,13 +145,13 @@ class RichDisplay(Display):
 
 
 def make_display() -> PlainDisplay | RichDisplay:
-    """What suits the place where the output goes."""
+    """The display for this output: bars on a terminal, lines elsewhere."""
     console = Console()
     return RichDisplay(console) if console.is_terminal or console.is_jupyter else PlainDisplay(console)
 
 
 def note(console: Console, text: str) -> None:
-    """A line worth knowing, exactly as it is."""
+    """Print one line, without markup."""
     console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -56,16 +56,16 @@ class GridOutcome:
 
 
 class Watcher:
-    """What shows a grid to a person."""
+    """A display of a grid."""
 
     def note(self, text: str) -> None:
-        """One line worth knowing."""
+        """Show one line to the user."""
 
     def show(self, states: Mapping[str, CellState]) -> None:
         """Called at every look, with the state of each cell by its name."""
 
     def close(self) -> None:
-        """The last look is over."""
+        """Called when the grid has ended."""
 
 
 class CellRun:

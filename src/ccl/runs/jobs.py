@@ -114,7 +114,7 @@ class LocalJobs:
         return max(1, num_cores() // num_at_once)
 
     def open(self, note: Callable[[str], None], num_at_once: int) -> None:
-        """Child processes always work."""
+        """Nothing to check: child processes need no options."""
 
     def under_way(self, jobs: Iterable[Job]) -> dict[str, LocalProcess]:
         """Children of a command that is gone are found by the locks of their folders."""

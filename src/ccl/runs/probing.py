@@ -1,4 +1,4 @@
-"""When a run is probed, and where the answers go."""
+"""When a run is probed, and where the results are recorded."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from ccl.views import Viewer
 
 
 class Prober:
-    """Writes a row of the accuracy matrix when its time has come."""
+    """Records a row of the accuracy matrix whenever a probe is due."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class RunLog(Observer):
         self._clocks = _clocks()
 
     def begin(self) -> None:
-        """There is no checkpoint: start with no rows."""
+        """Start with no rows, where there is no checkpoint."""
         if self._writes:
             (self.folder / METRICS).unlink(missing_ok=True)
 
@@ -117,7 +117,7 @@ class RunLog(Observer):
 
 
 def _clocks() -> tuple[float, float]:
-    """Of the wall, and of this process on all its cores."""
+    """Wall-clock time, and CPU time of this process on all cores."""
     return time.perf_counter(), time.process_time()
 
 

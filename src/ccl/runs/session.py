@@ -29,7 +29,7 @@ COST_DIVISOR = 50
 
 
 class Stateful(Protocol):
-    """Whatever comes and goes as plain tensors."""
+    """Anything with `state_dict` and `load_state_dict` of plain tensors."""
 
     def state_dict(self) -> Mapping[str, Tensor]: ...
 
@@ -150,7 +150,7 @@ class Session:
         self._store.save(joined_parts(parts), about)
 
     def restore(self) -> Progress | None:
-        """Bring everything back to the newest good checkpoint; None where there is none."""
+        """Restore everything from the newest good checkpoint; None where there is none."""
         if ranks.is_first():
             self._store.clean()
         ranks.wait()

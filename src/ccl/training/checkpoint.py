@@ -123,17 +123,17 @@ class CheckpointStore:
         return path
 
     def load(self, number: int) -> Checkpoint:
-        """This one, verified; raises DamagedError where it is not there or not good."""
+        """Load and verify a checkpoint by its number; raises DamagedError where it is missing or damaged."""
         return _load(self.folder / f"{number:08d}")
 
     def remove(self, number: int) -> None:
-        """Let go of this one; a kill half-way leaves nothing that looks like a checkpoint."""
+        """Delete a checkpoint by its number; a kill half-way leaves nothing that looks like a checkpoint."""
         folder = self.folder / f"{number:08d}"
         if folder in self._present():
             remove(folder.rename(self.folder / f"{PRUNING}{os.getpid()}-{folder.name}"))
 
     def numbers(self) -> list[int]:
-        """Of all that are there, good or not, ascending."""
+        """The numbers of all checkpoints, good or not, ascending."""
         return [int(folder.name) for folder in self._present()]
 
     def newest(self) -> Checkpoint | None:

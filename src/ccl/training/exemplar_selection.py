@@ -72,7 +72,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What a selection came to."""
+    """The outcome of a selection."""
 
     num_clusters: int  # 0 where nobody had to know
     is_estimated: bool  # the number of clusters

@@ -1,4 +1,4 @@
-"""The learner: one encoder, what teaches it the present, and what keeps the past."""
+"""The learner: the encoder, its objective, and the parts that keep the past."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -52,7 +52,7 @@ class Learner(nn.Module):
 
     @property
     def has_past(self) -> bool:
-        """Whether there is something to keep."""
+        """Whether there are earlier steps, or a start, to keep."""
         return self.step > 0 or self.has_start
 
     @property
@@ -65,7 +65,7 @@ class Learner(nn.Module):
 
     @property
     def product(self) -> Encoder:
-        """What is selected with, probed and exported: the student, or what a weight rule makes of it."""
+        """The encoder that is selected with, probed and exported: the student, or a weight rule's copy."""
         return self._rules[0].product(self.encoder) if self._rules else self.encoder
 
     @property
@@ -82,13 +82,13 @@ class Learner(nn.Module):
         return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
 
     def begin_step(self, step: int, ids: Tensor, num_new: int, num_past: int = 0) -> None:
-        """D_t has arrived: `ids` are its images, then those of the rehearsal memory."""
+        """Begin a step; `ids` are the images of D_t, then those of the rehearsal memory."""
         self.rejoin_step(step, num_new, num_past)
         for part in self._acting:
             part.begin_step(self.encoder, step, ids)
 
     def rejoin_step(self, step: int, num_new: int, num_past: int = 0) -> None:
-        """Resume in the middle of a step with a state that was loaded: no part begins anew."""
+        """Resume in the middle of a step from a loaded state; no part's `begin_step` is called."""
         self.step, self.num_new, self.num_past = step, num_new, num_past
         self.train()
 
@@ -196,16 +196,16 @@ class Learner(nn.Module):
         return [buffer for name, buffer in self.named_buffers() if name.endswith(("running_mean", "running_var"))]
 
     def after_update(self, context: BatchContext) -> None:
-        """The student has moved: copies follow, queues take their keys."""
+        """After an optimizer step: momentum copies follow, queues take their keys."""
         for part in self._acting:
             part.after_update(self.encoder, context)
 
     def end_epoch(self) -> None:
-        """An epoch has ended."""
+        """Called at the end of an epoch."""
         for part in self._acting:
             part.end_epoch(self.encoder)
 
     def end_step(self) -> None:
-        """The training of a step has ended."""
+        """Called when the training of a step has ended."""
         for part in self._acting:
             part.end_step(self.encoder)

@@ -1,4 +1,4 @@
-"""The one loop: the paper's Algorithm 1, from the first image of the stream to the last."""
+"""The training loop: the paper's Algorithm 1, from the first image of the stream to the last."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Whoever watches: one base class with empty methods. A log, a display and a test override what they need."""
+"""Observers of training: one base class with empty methods, which logs, displays and tests override."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ class Observer:
     """What happens while a stream is learned, in the order of the methods; steps and epochs count from 0."""
 
     def note(self, text: str) -> None:
-        """One line worth knowing."""
+        """Show one line to the user."""
 
     def loading(self, done: int, total: int) -> None:
         """So many images or bytes of the data have been read; total is 0 where it is not known."""

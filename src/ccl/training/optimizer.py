@@ -1,4 +1,4 @@
-"""How a step is learned: how long, in which batches, with which optimizer, and how its learning rate moves."""
+"""The plan of a step: epochs, batches, the optimizer and its learning-rate schedule."""
 
 import math
 from collections.abc import Callable, Iterable

@@ -15,7 +15,7 @@ _FIRST_NAME = "momentum_buffer"  # all that checkpoints held before optimizers o
 
 @dataclass
 class Progress:
-    """The next thing to do, counted from 0, and the optimizer that is at it."""
+    """Step, epoch and batch to do next, counted from 0, and the step's optimizer."""
 
     step: int = 0
     epoch: int = 0

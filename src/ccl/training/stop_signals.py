@@ -12,7 +12,7 @@ from ccl.errors import StoppedError
 
 
 class StopRequest:
-    """While entered, a signal is remembered; with `is_immediate` it raises at once, as nothing unsaved is lost."""
+    """Context manager: records a signal; with `is_immediate` it raises at once, as nothing unsaved is lost."""
 
     def __init__(self) -> None:
         self.signal_number: int | None = None
@@ -39,7 +39,7 @@ class StopRequest:
 
     @contextmanager
     def instead_of(self, expected: type[Exception]) -> Iterator[None]:
-        """Inside, this exception counts as its cause, the signal, if one has come."""
+        """Context manager: raises StoppedError in place of this exception where a signal has arrived."""
         try:
             yield
         except expected:
@@ -47,6 +47,6 @@ class StopRequest:
             raise
 
     def raise_if_asked(self) -> None:
-        """To be called when the state is saved."""
+        """Raise StoppedError if a signal has arrived; call it once the state is saved."""
         if self.signal_number is not None:
             raise StoppedError(self.signal_number)

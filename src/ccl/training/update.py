@@ -72,7 +72,7 @@ def _bad_batch(what: str, moment: tuple[int, int], ids: Tensor) -> str:
 
 
 class GradientSync:
-    """Made before a backward pass, finished after it; in one process it does nothing.
+    """Averages gradients over ranks: made before a backward pass, finished after it. One process: nothing.
 
     Buckets are the same in every update, and all ranks send them in the same order, whichever is ready first: a sum
     over ranks then rounds alike in an unbroken run and in a resumed one. What the backward pass comes to last travels

@@ -1,4 +1,4 @@
-"""How an image is seen: recipes of random views, and the viewer that makes them in batches on the training device.
+"""Views: augmentation recipes, and the viewer that makes views in batches on the training device.
 
 Crop, flip and resize are one batched resampling; colour, grey and blur follow as batched tensor operations with
 parameters for each image. A view is a pure function of (seed, moment, image id, turn, view number): it does not depend

@@ -181,5 +181,5 @@ class Workers:
         )
 
     def close(self) -> None:
-        """End the processes; the next batch would start new ones."""
+        """End the worker processes; a later batch starts new ones."""
         self._loader = None

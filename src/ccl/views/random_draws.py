@@ -1,4 +1,4 @@
-"""What chance decides about a view, box and appearance: a pure function of (seed, moment, image id, turn, view).
+"""Random parameters of a view, box and appearance: a pure function of (seed, moment, image id, turn, view).
 
 A box is (left, top, width, height) in pixels of the image.
 """
@@ -33,7 +33,7 @@ class ViewKey:
 
 @dataclass(frozen=True)
 class Appearance:
-    """Everything random about N views but their boxes; on the CPU."""
+    """All random parameters of N views except their boxes; on the CPU."""
 
     is_flipped: Tensor  # (N,) bool
     is_jittered: Tensor  # (N,) bool

@@ -1,4 +1,4 @@
-"""What becomes of the weights between updates or steps: one file per rule."""
+"""Weight rules: changes of the weights between updates or steps; one file per rule."""
 
 from ccl.part import WeightRule
 from ccl.weight_rules.average import Average
