@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from benchmarks import clusters, evaluating, predicting, program, seeing, training
+from benchmarks import clusters, evaluating, opening, predicting, program, seeing, training
 from benchmarks.timing import Row
 
 GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
@@ -15,6 +15,7 @@ GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
     "recipe-price": training.price_of_recipe,
     "views": seeing.views,
     "files": seeing.files,
+    "opening": opening.opening,
     "probe": evaluating.probe,
     "selection": evaluating.selection,
     "large-selection": evaluating.large_selection,

@@ -121,7 +121,8 @@ def upright_rgb(image: Image.Image, reduction: Reduction = in_full) -> Image.Ima
             raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
         if reduction is not in_full:
             _reduce(image, reduction)
-        image = ImageOps.exif_transpose(image)
+        if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+            image = ImageOps.exif_transpose(image)
         if image.mode in ("I", "I;16", "I;16B", "I;16L"):  # 16 bits a channel: keep the upper 8, not the lower
             image = image.convert("F").point(lambda value: value / 256).convert("L")
         elif image.mode == "F":
@@ -130,7 +131,8 @@ def upright_rgb(image: Image.Image, reduction: Reduction = in_full) -> Image.Ima
             image = image.convert("RGBA")
             white = Image.new("RGBA", image.size, (255, 255, 255, 255))
             image = Image.alpha_composite(white, image)
-        return image.convert("RGB")
+        image.load()
+        return image if image.mode == "RGB" else image.convert("RGB")
 
 
 @contextmanager
