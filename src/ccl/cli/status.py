@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def status(
-    state: Path = ENCODER,
+    folder: Path = ENCODER,
     as_json: bool = typer.Option(False, "--json", help="All of it as JSON, for programs."),
 ) -> None:
     """Show what an encoder folder has learned, its health, which versions there are, and what was refused.
@@ -24,14 +24,14 @@ def status(
     """
     from ccl.continual_encoder.folder import EncoderFolder, folder_status
 
-    folder = EncoderFolder(state)
-    now = folder_status(folder)
+    encoder_folder = EncoderFolder(folder)
+    now = folder_status(encoder_folder)
     if as_json:
         import json
 
         typer.echo(json.dumps(now, indent=1))
     else:
-        _show(folder, now)
+        _show(encoder_folder, now)
     if now["damage"]:
         raise typer.Exit(1)
 
@@ -74,7 +74,7 @@ def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
 
 
 def rollback(
-    state: Path = ENCODER,
+    folder: Path = ENCODER,
     to: int | None = typer.Option(
         None, "--to", min=0, help="The version to return to; else the newest good one before the current one."
     ),
@@ -85,11 +85,11 @@ def rollback(
     """
     from ccl.continual_encoder import ContinualEncoder
 
-    typer.echo(f"version {ContinualEncoder.open(state).rollback(to)} is current again")
+    typer.echo(f"version {ContinualEncoder.open(folder).rollback(to)} is current again")
 
 
 def pin(
-    state: Path = ENCODER,
+    folder: Path = ENCODER,
     version: int | None = typer.Argument(None, metavar="[VERSION]", min=0, help="Without one, shows what is pinned."),
     off: bool = typer.Option(False, "--off", help="Pin nothing: the current version is used."),
 ) -> None:
@@ -100,7 +100,7 @@ def pin(
     from ccl.continual_encoder import ContinualEncoder
     from ccl.errors import UserError
 
-    encoder = ContinualEncoder.open(state)
+    encoder = ContinualEncoder.open(folder)
     if off and version is not None:
         raise UserError(f"either pin version {version} or nothing with --off")
     if off or version is not None:
@@ -108,4 +108,4 @@ def pin(
     if encoder.pinned is None:
         typer.echo("nothing is pinned: the current version is used")
     else:
-        typer.echo(f"version {encoder.pinned} is pinned" + ("" if version else f"; ccl pin {state} --off unpins it"))
+        typer.echo(f"version {encoder.pinned} is pinned" + ("" if version else f"; ccl pin {folder} --off unpins it"))

@@ -28,8 +28,8 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or an
     from ccl.runs.run_folder import read_run
     from ccl.training.checkpoint import CheckpointStore
 
-    if (state := EncoderFolder(folder)).exists():
-        _end(_verify_state(state))
+    if (encoder_folder := EncoderFolder(folder)).exists():
+        _end(_verify_encoder(encoder_folder))
         return
     record = read_run(folder)
     settings, faults = record.settings, 0
@@ -60,23 +60,23 @@ def _end(faults: int) -> None:
     typer.echo("all is well")
 
 
-def _verify_state(state: "EncoderFolder") -> int:
+def _verify_encoder(folder: "EncoderFolder") -> int:
     """Report each version; returns how many faults there are."""
     from ccl.data import BadImageError, EncodedSource
     from ccl.errors import UserError
 
-    ledger, faults = state.ledger(), 0
-    typer.echo(f"{state.path}: version {ledger.current} is current, {len(ledger.events)} events")
-    if ledger.current not in [0, *state.numbers(ledger)]:
+    ledger, faults = folder.ledger(), 0
+    typer.echo(f"{folder.path}: version {ledger.current} is current, {len(ledger.events)} events")
+    if ledger.current not in [0, *folder.numbers(ledger)]:
         faults += 1
-        typer.echo(f"the current version {ledger.current} is missing; ccl rollback --to {state.listed(ledger)}")
-    for finding in state.versions.check():
+        typer.echo(f"the current version {ledger.current} is missing; ccl rollback --to {folder.listed(ledger)}")
+    for finding in folder.versions.check():
         fault = finding.reason
         if fault is None:
-            memory = state.memory_of(finding.number)
+            memory = folder.memory_of(finding.number)
             source = EncodedSource(memory.files, memory.ids)
             try:
-                state.seen(finding.about["seen"])
+                folder.seen(finding.about["seen"])
                 for position in range(len(source)):
                     source.picture(position)
             except (UserError, BadImageError) as error:

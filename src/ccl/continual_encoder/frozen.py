@@ -142,18 +142,16 @@ class FrozenEncoder:
         raise UserError(f"{what} was made with {of_what}: features of one say nothing to the other; {advice}")
 
 
-def frozen(state: str | Path, version: int | None = None) -> FrozenEncoder:
+def frozen(folder: str | Path, version: int | None = None) -> FrozenEncoder:
     """The encoder of this version; by default of the pinned one, else of the current one.
 
     >>> encoder = ccl.frozen("my-encoder")
     >>> encoder.features(ccl.load_dataset("symbols", images_per_class=2).train).shape[0]
     20
     """
-    folder = EncoderFolder(Path(state))
-    checkpoint = folder.version(version)
-    settings = folder.settings()
-    assert settings is not None, "an encoder folder with a version has settings"
-    return thawed(settings, checkpoint)
+    encoder_folder = EncoderFolder(Path(folder))
+    checkpoint = encoder_folder.version(version)
+    return thawed(_settings(encoder_folder), checkpoint)
 
 
 def start_encoder(folder: EncoderFolder, settings: Settings) -> FrozenEncoder:
@@ -166,16 +164,20 @@ def start_encoder(folder: EncoderFolder, settings: Settings) -> FrozenEncoder:
     return FrozenEncoder(encoder, build_viewer(settings, device), settings.encoder, 0, settings.data.resize)
 
 
-def start(state: str | Path) -> FrozenEncoder:
+def start(folder: str | Path) -> FrozenEncoder:
     """The encoder of this folder before its first drop, to compare with.
 
     >>> ccl.frozen_start("my-encoder").version
     0
     """
-    folder = EncoderFolder(Path(state))
+    encoder_folder = EncoderFolder(Path(folder))
+    return start_encoder(encoder_folder, _settings(encoder_folder))
+
+
+def _settings(folder: EncoderFolder) -> Settings:
     settings = folder.settings()
     assert settings is not None, "an encoder folder with a version has settings"
-    return start_encoder(folder, settings)
+    return settings
 
 
 def student_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
