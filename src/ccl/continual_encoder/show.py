@@ -38,6 +38,7 @@ MEASURES = {
     "uniformity": "uniformity (lower is better)",
 }
 ACCURACY = "linear accuracy, %"
+_PROBES = {ACCURACY: "linear", "nearest neighbours' accuracy, %": "knn"}  # as a version has them
 
 _MOST_NAMES = 40  # classes whose names stand beside the picture
 _MOST_ROWS = 20  # classes of a table on a terminal
@@ -49,55 +50,47 @@ _MOST_SHOWN = 600  # of all steps: the page stays below a few MB
 _AFTER = "#0080c6"  # what was before is grey
 _WHOLE = {"neighbour_overlap": 1.0, "group_agreement": 100.0, ACCURACY: 100.0}  # the whole of what is a share
 _MOST_LABELLED = 8  # drops whose numbers fit side by side; of more, the first and the last have theirs
-_PROXY = "% recognised in another view"
 
 
-def pair(step: Step, measure: str) -> tuple[float | None, float | None]:
-    """A measure before and after a drop; measures of the change itself have no before."""
-    if measure == ACCURACY:
-        accuracy = step["accuracy"] or {}
-        return accuracy.get("linear_before"), accuracy.get("linear")
-    value = (step["health"] or {}).get(measure)
-    return (value[0], value[1]) if isinstance(value, list | tuple) else (None, value)
-
-
-def start_of(step: Step, measure: str) -> float | None:
-    """The same of the encoder before its first drop, where that was measured."""
-    if measure == ACCURACY:
-        value: float | None = (step["accuracy"] or {}).get("beside", {}).get("start", {}).get("linear")
-    else:
-        value = (step["health"] or {}).get("start_agreement") if measure == "group_agreement" else None
-    return value
+def measured(step: Step, measure: str) -> tuple[float | None, float | None, float | None]:
+    """A measure at the start, before and after a drop; None where it was not measured."""
+    if measure in _PROBES:
+        accuracy, probe = step["accuracy"] or {}, _PROBES[measure]
+        start = accuracy.get("beside", {}).get("start", {}).get(probe)
+        return start, accuracy.get(f"{probe}_before"), accuracy.get(probe)
+    health = step["health"] or {}
+    start, value = health.get("start_agreement") if measure == "group_agreement" else None, health.get(measure)
+    before, after = value if isinstance(value, list | tuple) else (None, value)
+    return start, before, after
 
 
 def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Table:
     """A row for each drop that the current version has learned; `there` are the versions still on the disk."""
-    about = ("drop", "version", "date (UTC)", "new images", "left out", "remembered")
-    has_accuracy = any(step["accuracy"] for step in steps)
-    measured = ("neighbours kept", "agreement with groups, %", *([ACCURACY] if has_accuracy else []), "training")
     rows = []
     for step in steps:
         number = step["version"]
         marks = ["current"] * (number == ledger.current) + ["pinned"] * (number == ledger.pinned)
         marks += [] if number in there else ["let go"]
-        rows.append(
-            (
-                str(step["name"]),
-                ", ".join([str(number), *marks]),
-                str(step["date"]),
-                f"{step['num_images']:,}",
-                f"{step['num_known'] + step['num_repeated']:,}",
-                f"{step['num_remembered']:,}",
-                _shown(pair(step, "neighbour_overlap")[1]),
-                _agreement(step),
-                *([_change(pair(step, ACCURACY)) + _error(step)] if has_accuracy else []),
-                f"{step['seconds']:,.0f} s",
-            )
-        )
+        start = measured(step, "group_agreement")[0]
+        row = {
+            "drop": str(step["name"]),
+            "version": ", ".join([str(number), *marks]),
+            "date (UTC)": str(step["date"]),
+            "new images": f"{step['num_images']:,}",
+            "left out": f"{step['num_known'] + step['num_repeated']:,}",
+            "remembered": f"{step['num_remembered']:,}",
+            "neighbours kept": _shown(measured(step, "neighbour_overlap")[2]),
+            # Beside its value at the start, or not at all: alone it would look like an accuracy.
+            "agreement with groups, %": "–"
+            if start is None
+            else f"{_change(step, 'group_agreement')} (start {_shown(start)})",
+        }
+        if any(step["accuracy"] for step in steps):
+            row[ACCURACY] = _change(step, ACCURACY) + _error(step)
+        rows.append(row | {"training": f"{step['seconds']:,.0f} s"})
     spare = ("training", "left out", "date (UTC)", "remembered")
-    return Table(
-        "History", about + measured, tuple(rows), "Left out: learned before, or there twice, by content.", spare
-    )
+    note = "Left out: learned before, or there twice, by content."
+    return Table("History", tuple(rows[0]), tuple(tuple(row.values()) for row in rows), note, spare)
 
 
 def kept_sentence(step: Mapping[str, Any], num_seen: int) -> str:
@@ -121,17 +114,12 @@ def step_warnings(step: Step) -> list[str]:
 
 def health(step: Step) -> Table:
     """At the start → before → after the drop, on the images that were remembered when it came."""
-    accuracy = step["accuracy"] or {}
-    start = accuracy.get("beside", {}).get("start", {})
     rows = []
-    for key, title in {**MEASURES, ACCURACY: ACCURACY}.items():
-        before, after = pair(step, key)
+    for key, title in (MEASURES | {probe: probe for probe in _PROBES}).items():
+        start, before, after = measured(step, key)
         if after is not None:
             error = _error(step) if key == ACCURACY else ""
-            rows.append((title, _shown(start_of(step, key)), _shown(before), _shown(after) + error))
-    if accuracy:
-        before, after = accuracy.get("knn_before"), accuracy["knn"]
-        rows.append(("nearest neighbours' accuracy, %", _shown(start.get("knn")), _shown(before), _shown(after)))
+            rows.append((title, _shown(start), _shown(before), _shown(after) + error))
     note = "Start: the encoder before its first drop."
     return Table(f"Step {step['step']}: {step['name']}", ("", "start", "before", "after"), tuple(rows), note)
 
@@ -174,46 +162,34 @@ def _error(step: Step) -> str:
     return "" if error is None else f" ± {error:.1f}"
 
 
-def _agreement(step: Step) -> str:
-    """Beside its value at the start, or not at all: alone it would look like an accuracy."""
-    start = start_of(step, "group_agreement")
-    return "–" if start is None else f"{_change(pair(step, 'group_agreement'))} (start {_shown(start)})"
-
-
-def _change(values: tuple[float | None, float | None]) -> str:
-    before, after = values
+def _change(step: Step, measure: str) -> str:
+    _, before, after = measured(step, measure)
     return _shown(after) if before is None else f"{_shown(before)} → {_shown(after)}"
 
 
-def gains_line(step: Mapping[str, Any]) -> str:
+def gains_line(step: Step) -> str:
     """New images, old images, and labelled ones where there are: before → after, the change, and the start.
 
-    Empty for a drop learned by an earlier version of ccl, which did not measure it.
+    Empty for a drop that was not learned.
     """
     gains = step.get("gains")
     if not gains:
         return ""
     parts = []
     if step["accuracy"] is not None:
-        accuracy = step["accuracy"]
-        start = accuracy.get("beside", {}).get("start", {}).get("linear")
-        change = _change_in_words(accuracy.get("linear_before"), accuracy["linear"], start)
-        parts.append(f"labelled images {change.format('% by a linear probe')}")
-    new, old = gains["new"], gains["old"]
-    if new is not None:
-        parts.append(f"new images {_change_in_words(new['before'], new['after'], new['start']).format(_PROXY)}")
-    if old is not None:
-        parts.append(f"old images {_change_in_words(old['before'], old['after'], old['start']).format(_PROXY)}")
-    elif gains["has_past"]:
+        parts.append(f"labelled images {_change_in_words(*measured(step, ACCURACY)).format('% by a linear probe')}")
+    groups = {name: gains[name] for name in ("new", "old") if gains[name] is not None}
+    for name, part in groups.items():
+        values = (part[when] for when in ("start", "before", "after"))
+        parts.append(f"{name} images {_change_in_words(*values).format('% recognised in another view')}")
+    if "old" not in groups and gains["has_past"]:
         parts.append("old images: none were remembered, so what was lost is not known (--probe would show it)")
-    numbers = " and ".join(
-        f"{part['num_images']:,} {name}" for name, part in (("new", new), ("old", old)) if part is not None
-    )
+    numbers = " and ".join(f"{part['num_images']:,} {name}" for name, part in groups.items())
     note = f" Recognition stands in for accuracy: no labels, {numbers} images that it trained on." if numbers else ""
     return f"gained and lost: {'; '.join(parts)}.{note}"
 
 
-def _change_in_words(before: float | None, after: float | None, start: float | None) -> str:
+def _change_in_words(start: float | None, before: float | None, after: float | None) -> str:
     """Numbers around a place for what they are of."""
     if after is None:
         return "– {}"
@@ -229,8 +205,8 @@ def frozen_advice(step: Mapping[str, Any]) -> list[str]:
     if not gains or not gains["from_weights"]:
         return []
     if step["accuracy"] is not None:
-        start = step["accuracy"].get("beside", {}).get("start", {})
-        return labelled_advice(step["accuracy"]["linear"], start.get("linear"))
+        start, _, after = measured(step, ACCURACY)
+        return labelled_advice(after or 0.0, start)
     new = gains["new"] or {}
     after, start = new.get("after"), new.get("start")
     if after is None or start is None:
@@ -242,7 +218,7 @@ def frozen_advice(step: Mapping[str, Any]) -> list[str]:
 
 
 def scores_of(accuracy: Mapping[str, Any] | None) -> dict[str, ProbeScore]:
-    """What a version remembers of a probe, as scores; those of earlier versions of ccl have no baselines."""
+    """What a version remembers of a probe, as scores; by the names of `TITLES`."""
     if not accuracy or "num_test" not in accuracy:
         return {}
     kinds = {"features": accuracy, **accuracy.get("beside", {})}
@@ -341,20 +317,25 @@ def write_page(folder: EncoderFolder) -> None:
     except DamagedError:
         return
     steps = about["steps"]
+    last, agreement = steps[-1], measured(steps[-1], "group_agreement")[0]
+    pinned = "" if ledger.pinned is None else f" Version {ledger.pinned} is pinned and used."
+    drops = "one drop" if len(steps) == 1 else f"{len(steps)} drops"
+    learned = f"{sum(step['num_images'] for step in steps):,} unlabelled images learned in {drops}"
+    kept = f"{len(memory):,} of them ({sum(map(len, memory.files)) / 1e6:.1f} MB) are remembered"
     page = render(
         "ccl.continual_encoder",
         "page.html.j2",
         title=folder.path.resolve().name,
-        headline=_headline(ledger, steps, memory),
-        verdict=steps[-1]["verdict"],
-        gains=gains_line(steps[-1]),
-        warnings=step_warnings(steps[-1]),
-        probe=_probe(folder, steps[-1]),
+        headline=f"Version {ledger.current} is current.{pinned} {learned}; {kept}, the others are not needed any more.",
+        verdict=last["verdict"],
+        gains=gains_line(last),
+        warnings=step_warnings(last),
+        probe=_probe(folder, last),
         history=history(steps, ledger, folder.numbers(ledger)),
         health=_curves(steps, MEASURES),
         accuracy=_curves(steps, {ACCURACY: ACCURACY}),
-        tested=steps[-1]["accuracy"],
-        start_agreement=_start_agreement(steps[-1]),
+        tested=last["accuracy"],
+        start_agreement="not measured" if agreement is None else f"{agreement:.1f} %",
         memory=_gallery(memory, steps),
         events=events(ledger),
         settings=about["settings"],
@@ -377,22 +358,9 @@ def _probe(folder: EncoderFolder, step: Step) -> dict[str, Any] | None:
     return shown
 
 
-def _start_agreement(step: Step) -> str:
-    value = start_of(step, "group_agreement")
-    return "not measured" if value is None else f"{value:.1f} %"
-
-
-def _headline(ledger: Ledger, steps: Sequence[Step], memory: RehearsalMemory) -> str:
-    num_images, num_bytes = sum(step["num_images"] for step in steps), sum(map(len, memory.files))
-    pinned = "" if ledger.pinned is None else f" Version {ledger.pinned} is pinned and used."
-    drops = "one drop" if len(steps) == 1 else f"{len(steps)} drops"
-    kept = f"{len(memory):,} of them ({num_bytes / 1e6:.1f} MB) are remembered, the others are not needed any more."
-    return f"Version {ledger.current} is current.{pinned} {num_images:,} unlabelled images learned in {drops}; {kept}"
-
-
 def _curves(steps: Sequence[Step], titles: Mapping[str, str]) -> list[Drawing]:
     """A drawing for each of these measures over the drops, of those that were measured."""
-    known = [key for key in titles if any(pair(step, key)[1] is not None for step in steps)]
+    known = [key for key in titles if any(measured(step, key)[2] is not None for step in steps)]
     return [drawing_of(titles[key], curve_over_drops(steps, key), key) for key in known]
 
 
@@ -401,8 +369,9 @@ def curve_over_drops(steps: Sequence[Step], key: str) -> Figure:
 
     The axis begins at zero, and shares show their whole range, so that a small change looks small.
     """
-    pairs = [pair(step, key) for step in steps]
-    known = [(place, before, after) for place, (before, after) in enumerate(pairs, start=1) if after is not None]
+    found = [(place, *measured(step, key)) for place, step in enumerate(steps, start=1)]
+    starts = [(place, start) for place, start, _, _ in found if start is not None]
+    known = [(place, before, after) for place, _, before, after in found if after is not None]
     values = [value for _, *both in known for value in both if value is not None]
     low, high = min(0.0, *values), max(_WHOLE.get(key, 0.0), *values)
     with drawing():
@@ -412,7 +381,6 @@ def curve_over_drops(steps: Sequence[Step], key: str) -> Figure:
             if before is not None:
                 axes.plot([place, place], [before, after], color=GREY, linewidth=1)
                 axes.plot([place], [before], color=GREY, marker="o", markersize=4, linestyle="none")
-        starts = [(place, start) for place, step in enumerate(steps, 1) if (start := start_of(step, key)) is not None]
         axes.plot([place for place, _ in starts], [start for _, start in starts], color=GREY, linestyle=":", marker="_")
         places, heights = [place for place, _, _ in known], [after for _, _, after in known]
         axes.plot(places, heights, color=_AFTER, marker="o", markersize=4)
@@ -420,9 +388,9 @@ def curve_over_drops(steps: Sequence[Step], key: str) -> Figure:
             errors = [accuracy_error(steps[place - 1]) or 0.0 for place in places]
             axes.errorbar(places, heights, errors, color=_AFTER, linewidth=1, capsize=3)
         for place, _, after in known if len(known) <= _MOST_LABELLED else (known[0], known[-1]):
-            shown = f"{after:.1f}" if abs(after) >= 10 else f"{after:.2f}"
-            axes.annotate(shown, (place, after), (5, 4), textcoords="offset points", fontsize=8)
-        axes.set(xlim=(0.5, len(pairs) + 0.7), ylim=(1.15 * low, 1.15 * max(high, 0.0) or -0.1 * low or 1.0))
+            axes.annotate(_shown(after), (place, after), (5, 4), textcoords="offset points", fontsize=8)
+        top = 1.15 * high if high > 0 else -0.1 * low or 1.0  # what is below zero has its zero above
+        axes.set(xlim=(0.5, len(steps) + 0.7), ylim=(1.15 * low, top))
         axes.set_xlabel("drop")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
         axes.grid(axis="y")
@@ -438,14 +406,9 @@ def _gallery(memory: RehearsalMemory, steps: Sequence[Step]) -> list[tuple[str, 
         order = own[torch.argsort(memory.scores[own].nan_to_num(0.0), stable=True)]
         images = []
         for position in order[:most].tolist():
-            shown = thumbnail(memory.files[position])
-            if shown is not None:
-                images.append((shown, _about(memory, position)))
+            score, cluster = float(memory.scores[position]), int(memory.clusters[position])
+            about = "drawn at random" if math.isnan(score) else f"group {cluster}, variance {score:.2g}"
+            if (shown := thumbnail(memory.files[position])) is not None:
+                images.append((shown, about))
         kept.append((f"{step['name']}: {len(own):,} of {step['num_images']:,} images", images))
     return kept
-
-
-def _about(memory: RehearsalMemory, position: int) -> str:
-    score = float(memory.scores[position])
-    cluster = int(memory.clusters[position])
-    return "drawn at random" if score != score else f"group {cluster}, variance {score:.2g}"
