@@ -32,7 +32,7 @@ from ccl.continual_encoder.exporting import (
 )
 from ccl.continual_encoder.pretrained_start import source_of
 from ccl.data import ArraySource, FileSource, ImageSource, squared
-from ccl.encoders import SplitBatchNorm, make_backbone
+from ccl.encoders import EncoderOptions, SplitBatchNorm, make_backbone
 from ccl.encoders.weights import matched, read_weights
 from ccl.errors import UserError
 
@@ -280,7 +280,7 @@ def test_a_published_network_is_timm_s(make_frozen: MakeFrozen, tmp_path: Path) 
     # And back: the folder names its network, and every tensor is found.
     found = source_of(str(tmp_path / "hub"), {})
     assert (found["backbone"], found["stem"]) == ("resnet18", "imagenet")
-    network = make_backbone("resnet18", "imagenet")
+    network = make_backbone(EncoderOptions(backbone="resnet18", stem="imagenet"))
     file = matched(read_weights(tmp_path / "hub"), network, "resnet18")
     assert (file.missing, file.unexpected) == ((), ())
 
