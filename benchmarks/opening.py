@@ -12,7 +12,7 @@ from PIL import Image
 
 from benchmarks.timing import Row
 from ccl import ContinualEncoder
-from ccl.continual_encoder.frozen import FrozenEncoder, start
+from ccl.continual_encoder.frozen import FrozenEncoder, frozen_start
 from ccl.continual_encoder.judge import probe
 from ccl.data import load_dataset
 from ccl.data.decoding import square_picture
@@ -27,7 +27,7 @@ def opening() -> Iterator[Row]:
         photos = _photographs(Path(scratch) / "photos")
         ours = ContinualEncoder.create(Path(scratch) / "encoder", epochs=1)
         ours.learn([str(path) for path in sorted(photos.rglob("*.jpg"))[:64]], progress=False)
-        with closing(ours.frozen()) as encoder, closing(start(ours.folder)) as first:
+        with closing(ours.frozen()) as encoder, closing(frozen_start(ours.folder)) as first:
             side = encoder.resize
             assert side is not None
             dataset = load_dataset("folder", photos, resize=side)

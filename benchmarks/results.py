@@ -34,8 +34,7 @@ from ccl.report.arms import (
 )
 from ccl.report.drawings import accuracy_against, accuracy_over_stream, forest, varied_number
 from ccl.report.tables import Table, to_csv, to_markdown
-from ccl.run_files import find_runs
-from ccl.runs.run_folder import read_run
+from ccl.runs.run_folder import find_runs, read_run
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"(<!-- results: (\S+) (\w+)(?: of (\S+))? -->\n).*?(<!-- end of results -->)", re.DOTALL)

@@ -24,7 +24,7 @@ _GROUPS = {
 
 def subpackages() -> list[str]:
     """Public names that are packages or modules."""
-    return [name for name in ccl.__all__ if name not in ccl._HOMES and name != "__version__"]
+    return [name for name, home in ccl._homes().items() if home == "ccl"]
 
 
 def members(package: str) -> list[str]:
@@ -40,11 +40,13 @@ def members(package: str) -> list[str]:
 
 def page() -> str:
     """The page in Markdown, with a directive for each name."""
-    assert sorted(name for names in _GROUPS.values() for name in names) == sorted(ccl._HOMES)
+    assert sorted(name for names in _GROUPS.values() for name in names) == sorted(
+        ccl._homes().keys() - set(subpackages())
+    )
     parts = [_INTRODUCTION]
     for title, names in _GROUPS.items():
         parts.append(f"## {title}\n")
-        parts += [_directive(f"ccl.{name}", f"ccl.{ccl._HOMES[name].replace(':', '.')}") for name in names]
+        parts += [_directive(f"ccl.{name}", f"{ccl._homes()[name]}.{name}") for name in names]
     for package in subpackages():
         parts.append(f"## ccl.{package}\n")
         parts.append(f"::: ccl.{package}\n    options:\n      members: []\n      show_root_heading: false\n")

@@ -23,124 +23,64 @@ F features, K negatives or queue rows, C classes or channels, L patches or
 tokens of an image, P values of a patch, S the side of a view, H and W of an image, T steps.
 """
 
+import ast
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from ccl import (
-        composition,
-        continual_encoder,
-        data,
-        encoders,
-        evaluation,
-        losses,
-        memory,
-        objectives,
-        part,
-        report,
-        retention,
-        runs,
-        training,
-        views,
-        weight_rules,
-    )
-    from ccl.continual_encoder.classifiers import load as load_classifier
-    from ccl.continual_encoder.classifiers import predict
-    from ccl.continual_encoder.classifiers import save as save_classifier
-    from ccl.continual_encoder.continual_encoder import ContinualEncoder
-    from ccl.continual_encoder.exporting import export, load_backbone, write_card
-    from ccl.continual_encoder.features import read_features, write_features
-    from ccl.continual_encoder.frozen import FrozenEncoder, frozen
-    from ccl.continual_encoder.frozen import start as frozen_start
-    from ccl.continual_encoder.judge import probe
-    from ccl.continual_encoder.searching import Collection, stored_collection, write_sheet
-    from ccl.continual_encoder.searching import find as find_similar
-    from ccl.continual_encoder.transformer import EncoderTransformer
-    from ccl.data.dataset_loader import load_dataset
-    from ccl.data.ingest import gather
-    from ccl.errors import UserError
-    from ccl.loading import load_settings
-    from ccl.runs.run import run
-    from ccl.runs.run_folder import RunRecord, read_run
-    from ccl.settings import Settings
+if TYPE_CHECKING:  # The promise: names that keep their meaning; each is imported on first use
+    from ccl import composition as composition
+    from ccl import continual_encoder as continual_encoder
+    from ccl import data as data
+    from ccl import encoders as encoders
+    from ccl import evaluation as evaluation
+    from ccl import losses as losses
+    from ccl import memory as memory
+    from ccl import objectives as objectives
+    from ccl import part as part
+    from ccl import report as report
+    from ccl import retention as retention
+    from ccl import runs as runs
+    from ccl import training as training
+    from ccl import views as views
+    from ccl import weight_rules as weight_rules
+    from ccl.continual_encoder.classifiers import load_classifier as load_classifier
+    from ccl.continual_encoder.classifiers import predict as predict
+    from ccl.continual_encoder.classifiers import save_classifier as save_classifier
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder as ContinualEncoder
+    from ccl.continual_encoder.exporting import export as export
+    from ccl.continual_encoder.exporting import load_backbone as load_backbone
+    from ccl.continual_encoder.exporting import write_card as write_card
+    from ccl.continual_encoder.features import read_features as read_features
+    from ccl.continual_encoder.features import write_features as write_features
+    from ccl.continual_encoder.frozen import FrozenEncoder as FrozenEncoder
+    from ccl.continual_encoder.frozen import frozen as frozen
+    from ccl.continual_encoder.frozen import frozen_start as frozen_start
+    from ccl.continual_encoder.judge import probe as probe
+    from ccl.continual_encoder.searching import Collection as Collection
+    from ccl.continual_encoder.searching import find_similar as find_similar
+    from ccl.continual_encoder.searching import stored_collection as stored_collection
+    from ccl.continual_encoder.searching import write_sheet as write_sheet
+    from ccl.continual_encoder.transformer import EncoderTransformer as EncoderTransformer
+    from ccl.data.dataset_loader import load_dataset as load_dataset
+    from ccl.data.ingest import gather as gather
+    from ccl.errors import UserError as UserError
+    from ccl.loading import load_settings as load_settings
+    from ccl.runs.run import run as run
+    from ccl.runs.run_folder import RunRecord as RunRecord
+    from ccl.runs.run_folder import read_run as read_run
+    from ccl.settings import Settings as Settings
 
     __version__: str
 
-# The promise: names that keep their meaning. A test holds this list, and that each has its home below.
-__all__ = [
-    "Collection",
-    "ContinualEncoder",
-    "EncoderTransformer",
-    "FrozenEncoder",
-    "RunRecord",
-    "Settings",
-    "UserError",
-    "__version__",
-    "composition",
-    "continual_encoder",
-    "data",
-    "encoders",
-    "evaluation",
-    "export",
-    "find_similar",
-    "frozen",
-    "frozen_start",
-    "gather",
-    "load_backbone",
-    "load_classifier",
-    "load_dataset",
-    "load_settings",
-    "losses",
-    "memory",
-    "objectives",
-    "part",
-    "predict",
-    "probe",
-    "read_features",
-    "read_run",
-    "report",
-    "retention",
-    "run",
-    "runs",
-    "save_classifier",
-    "stored_collection",
-    "training",
-    "views",
-    "weight_rules",
-    "write_card",
-    "write_features",
-    "write_sheet",
-]
 
-# Where each name that is not a subpackage lives; a name of its own where the home's says too little out here.
-_HOMES = {
-    "Collection": "continual_encoder.searching:Collection",
-    "ContinualEncoder": "continual_encoder.continual_encoder:ContinualEncoder",
-    "EncoderTransformer": "continual_encoder.transformer:EncoderTransformer",
-    "FrozenEncoder": "continual_encoder.frozen:FrozenEncoder",
-    "RunRecord": "runs.run_folder:RunRecord",
-    "Settings": "settings:Settings",
-    "UserError": "errors:UserError",
-    "export": "continual_encoder.exporting:export",
-    "find_similar": "continual_encoder.searching:find",
-    "frozen": "continual_encoder.frozen:frozen",
-    "frozen_start": "continual_encoder.frozen:start",
-    "gather": "data.ingest:gather",
-    "load_backbone": "continual_encoder.exporting:load_backbone",
-    "load_classifier": "continual_encoder.classifiers:load",
-    "load_dataset": "data.dataset_loader:load_dataset",
-    "load_settings": "loading:load_settings",
-    "predict": "continual_encoder.classifiers:predict",
-    "read_features": "continual_encoder.features:read_features",
-    "read_run": "runs.run_folder:read_run",
-    "run": "runs.run:run",
-    "save_classifier": "continual_encoder.classifiers:save",
-    "stored_collection": "continual_encoder.searching:stored_collection",
-    "probe": "continual_encoder.judge:probe",
-    "write_card": "continual_encoder.exporting:write_card",
-    "write_features": "continual_encoder.features:write_features",
-    "write_sheet": "continual_encoder.searching:write_sheet",
-}
+@cache
+def _homes() -> dict[str, str]:
+    """The module of each public name, as the imports above say; of a subpackage "ccl"."""
+    [block] = [node for node in ast.parse(Path(__file__).read_text(encoding="utf-8")).body if isinstance(node, ast.If)]
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
 
 
 def __getattr__(name: str) -> Any:
@@ -149,13 +89,13 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("ccl")
-    if name in _HOMES:
-        module, _, attribute = _HOMES[name].partition(":")
-        return getattr(import_module(f"ccl.{module}"), attribute)
-    if name in __all__:
-        return import_module(f"ccl.{name}")
-    raise AttributeError(f"module 'ccl' has no attribute {name!r}")
+    if name == "__all__":
+        return sorted([*_homes(), "__version__"])
+    if name not in _homes():
+        raise AttributeError(f"module 'ccl' has no attribute {name!r}")
+    home = _homes()[name]
+    return import_module(f"ccl.{name}") if home == "ccl" else getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_homes(), "__version__"})

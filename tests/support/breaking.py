@@ -8,9 +8,9 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ccl.run_files import TIMES
 from ccl.runs import run
 from ccl.runs.display import PlainDisplay
+from ccl.runs.run_folder import TIMES
 from ccl.settings import Settings
 from ccl.training.checkpoint import CheckpointStore
 

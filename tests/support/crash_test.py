@@ -9,7 +9,7 @@ from pathlib import Path
 from processes import Process
 from safetensors.torch import load_file
 
-from ccl.run_files import ACCURACY, CHECKPOINTS, TIMES, read_rows, read_status
+from ccl.runs.run_folder import ACCURACY, CHECKPOINTS, TIMES, read_rows, read_status
 from ccl.training.checkpoint import CheckpointStore
 
 # Three steps of embedded images, some ten seconds of learning on one thread.

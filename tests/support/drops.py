@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.run_files import TIMES
+from ccl.runs.run_folder import TIMES
 
 TINY: dict[str, Any] = {
     "epochs": 2,

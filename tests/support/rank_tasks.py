@@ -19,9 +19,9 @@ from ccl.encoders import Encoder, extract
 from ccl.encoders.batch_norm import normalised_over_ranks
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
-from ccl.run_files import ENCODER
 from ccl.runs import run
 from ccl.runs.build import Stream, build_learner, build_stream, build_viewer
+from ccl.runs.run_folder import ENCODER
 from ccl.seeding import permutation
 from ccl.strategies import STRATEGIES
 from ccl.training import loop

@@ -29,7 +29,6 @@ LAYERS = [
     ["evaluation"],
     ["settings"],
     ["loading"],
-    ["run_files"],
     ["runs"],
     ["report"],
     ["continual_encoder"],
@@ -37,7 +36,7 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Parts take plain keyword arguments: only the edge knows settings.
-KNOWS_SETTINGS = {name for names in LAYERS[LEVEL["runs"] :] for name in names} | {"settings", "loading", "run_files"}
+KNOWS_SETTINGS = {name for names in LAYERS[LEVEL["runs"] :] for name in names} | {"settings", "loading"}
 
 
 def home(path: Path) -> str:

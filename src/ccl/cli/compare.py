@@ -85,7 +85,7 @@ def chosen_grid(
     vary: "Sequence[str]",
     assignments: "Sequence[str]",
 ) -> "Grid":
-    """The grid that the words on the command line describe; a typo is reported before torch is imported."""
+    """The grid that the words on the command line describe; a typo is reported before any work."""
     from ccl.cli.value_lists import assignment_lists, named, numbers
     from ccl.loading import load_settings
 

@@ -18,7 +18,7 @@ def report(
 
     Example: ccl report runs/table1 --name table1 --out docs
     """
-    from ccl.run_files import find_runs
+    from ccl.runs.run_folder import find_runs
 
     found = find_runs(folders)
 

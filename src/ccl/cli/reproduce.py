@@ -81,8 +81,8 @@ def _show_cost(cells: "list[Cell]", out: Path, scale: str, is_here: bool, yes: b
     import torch
 
     from ccl.errors import UserError, counted
-    from ccl.run_files import is_finished
     from ccl.runs.forecast import ASSUMED, ASSUMED_GPU_RATE, clock, operations, seconds_here, work_of
+    from ccl.runs.run_folder import is_finished
 
     left = [cell.settings for cell in cells if not is_finished(cell.settings, out / cell.name)]
     if not left:

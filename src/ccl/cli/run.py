@@ -33,7 +33,7 @@ def run(
     """
     from ccl.errors import UserError
     from ccl.loading import load_settings
-    from ccl.run_files import is_finished
+    from ccl.runs.run_folder import is_finished
 
     settings = load_settings(preset, with_data(assignments, data_root, download))
     if dry_run:

@@ -24,8 +24,7 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or an
     from ccl.continual_encoder.folder import EncoderFolder
     from ccl.data import BadImageError
     from ccl.data.decoding import decode
-    from ccl.run_files import CHECKPOINTS
-    from ccl.runs.run_folder import read_run
+    from ccl.runs.run_folder import CHECKPOINTS, read_run
     from ccl.training.checkpoint import CheckpointStore
 
     if (encoder_folder := EncoderFolder(folder)).exists():

@@ -134,7 +134,7 @@ def check_classifier_target(path: Path) -> None:
     check_target(path, [SUFFIX], "a classifier")
 
 
-def save(classifier: Classifier, path: str | Path) -> None:
+def save_classifier(classifier: Classifier, path: str | Path) -> None:
     """Write it as safetensors, what it says of itself in the metadata.
 
     >>> symbols = ccl.load_dataset("symbols", images_per_class=3, classes=2)
@@ -146,7 +146,7 @@ def save(classifier: Classifier, path: str | Path) -> None:
     write_file(path, to_bytes(tensors, {"ccl": classifier.about.model_dump_json()}))
 
 
-def load(path: str | Path) -> Classifier:
+def load_classifier(path: str | Path) -> Classifier:
     """A classifier as `save` writes it; anything else is refused, and no code in it runs.
 
     >>> symbols = ccl.load_dataset("symbols", images_per_class=3, classes=2)
@@ -188,7 +188,7 @@ def newest(folder: Path, frozen: FrozenEncoder, any_version: bool = False) -> Pa
     """The file of the folder's youngest classifier for this version; `any_version`: else of the youngest that fits."""
     own, num_features = frozen.fingerprint, frozen.encoder.num_features
     paths = sorted((folder / CLASSIFIERS).glob(f"[!.]*{SUFFIX}"), key=os.path.getmtime, reverse=True)
-    known = {path: load(path).about for path in paths}
+    known = {path: load_classifier(path).about for path in paths}
     fitting = [path for path, about in known.items() if about.fingerprint == own]
     if any_version:
         fitting += [path for path, about in known.items() if about.num_features == num_features]

@@ -23,8 +23,8 @@ from ccl.atomic_files import write_file
 from ccl.errors import UserError, counted
 from ccl.loading import dump_settings, read_settings
 from ccl.memory import RehearsalMemory
-from ccl.run_files import SETTINGS, read_status
 from ccl.runs.folder_lock import Kind, locked
+from ccl.runs.run_folder import SETTINGS, read_status
 from ccl.runs.session import by_part
 from ccl.settings import Settings
 from ccl.training.checkpoint import Checkpoint, CheckpointStore, DamagedError

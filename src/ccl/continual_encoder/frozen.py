@@ -164,7 +164,7 @@ def start_encoder(folder: EncoderFolder, settings: Settings) -> FrozenEncoder:
     return FrozenEncoder(encoder, build_viewer(settings, device), settings.encoder, 0, settings.data.resize)
 
 
-def start(folder: str | Path) -> FrozenEncoder:
+def frozen_start(folder: str | Path) -> FrozenEncoder:
     """The encoder of this folder before its first drop, to compare with.
 
     >>> ccl.frozen_start("my-encoder").version

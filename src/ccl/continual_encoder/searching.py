@@ -120,7 +120,7 @@ def _content(name: str) -> bytes | None:
         return None
 
 
-def find(queries: Collection, images: Collection, k: int) -> list[Answer]:
+def find_similar(queries: Collection, images: Collection, k: int) -> list[Answer]:
     """The k images most like each query, best first, with what a sheet needs to show them.
 
     >>> rows = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])

@@ -17,7 +17,7 @@ import torch
 
 from ccl.continual_encoder import features
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.continual_encoder.frozen import Features, FrozenEncoder, frozen, start
+from ccl.continual_encoder.frozen import Features, FrozenEncoder, frozen, frozen_start
 from ccl.data import (
     MAX_BAD,
     BadImage,
@@ -149,7 +149,7 @@ def predict(
         classifiers.check_predictions_target(out)
     with closing(frozen(folder, version)) as encoder:
         path = classifier or classifiers.newest(folder, encoder, any_version)
-        fitted = classifiers.load(path)
+        fitted = classifiers.load_classifier(path)
         classifiers.check_fits(encoder, fitted, any_version)  # before the images are read
         with _found(images, display) as found:
             read = _read(encoder, found, out, max_bad, display)
@@ -192,7 +192,7 @@ def search(
         else:
             assert stored is not None
             collection = searching.stored_collection(stored, encoder)
-        answers = searching.find(query, collection, k)
+        answers = searching.find_similar(query, collection, k)
         searching.write_sheet(out, answers, f"Most like {name_of(queries)}, by version {encoder.version}")
     missing = sum(image.content is None for answer in answers for image, _ in answer.hits)
     if missing:
@@ -228,7 +228,7 @@ def probe(
 
     if labels is None and not (isinstance(labelled, str | Path) and Path(labelled).is_dir()):
         raise UserError(f"{labelled} is not a folder" if isinstance(labelled, str | Path) else "labels are missing")
-    with closing(frozen(folder, version)) as encoder, closing(start(folder)) as first, ExitStack() as held:
+    with closing(frozen(folder, version)) as encoder, closing(frozen_start(folder)) as first, ExitStack() as held:
         out = out or classifiers.default_path(folder, name_of(labelled), encoder.version)
         classifiers.check_classifier_target(out)
         if labels is None:
@@ -243,7 +243,7 @@ def probe(
         display.run_ends()
     _tell_left_out(report.skipped, out if save else None, display)
     if save:
-        classifiers.save(report.classifier, out)
+        classifiers.save_classifier(report.classifier, out)
         if report.confusion is not None:
             write_confusion(picture := out.with_suffix(".confusion.png"), report.class_names, report.confusion)
             display.note(f"which classes are taken for which: {picture}")

@@ -29,8 +29,7 @@ from ccl.report.embedding_maps import embedding_maps
 from ccl.report.figure_style import Drawing, drawing_of
 from ccl.report.page_parts import Thumbnail, render, thumbnail
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
-from ccl.run_files import MEMORY
-from ccl.runs.run_folder import RunRecord
+from ccl.runs.run_folder import MEMORY, RunRecord
 from ccl.strategies import STRATEGIES, VIEW_VARIANCE
 
 # Sections in their order, and what they are called.

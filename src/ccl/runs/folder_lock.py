@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ccl.errors import UserError
-from ccl.run_files import SETTINGS, read_status
+from ccl.runs.run_folder import SETTINGS, read_status
 
 LOCK = ".lock"
 

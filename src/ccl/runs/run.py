@@ -16,7 +16,6 @@ from torch import Tensor
 from ccl import ranks
 from ccl.data import describe, write_bad_images
 from ccl.evaluation import AccuracyMatrix, embed_evenly
-from ccl.run_files import CHECKPOINTS, EMBEDDINGS, ENCODER, MEMORY, PROTOCOL, is_finished
 from ccl.runs.build import (
     Stream,
     build_device,
@@ -30,7 +29,7 @@ from ccl.runs.build import (
 from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import refuse_too_large
 from ccl.runs.probing import Prober
-from ccl.runs.run_folder import RunRecord, read_run
+from ccl.runs.run_folder import CHECKPOINTS, EMBEDDINGS, ENCODER, MEMORY, PROTOCOL, RunRecord, is_finished, read_run
 from ccl.runs.session import Session
 from ccl.runs.starting_weights import Start, build_start, resolved
 from ccl.runs.trackers import make_trackers

@@ -16,8 +16,7 @@ from torch import Tensor
 from ccl import ranks
 from ccl.errors import StoppedError, UserError
 from ccl.loading import dump_settings
-from ccl.run_files import CHECKPOINTS, read_status
-from ccl.runs.run_folder import RunLog
+from ccl.runs.run_folder import CHECKPOINTS, RunLog, read_status
 from ccl.runs.trackers import Tracker
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Observers, Progress, SavePoint

@@ -18,10 +18,10 @@ from ccl.continual_encoder.classifiers import (
     Classifier,
     Prediction,
     default_path,
-    load,
+    load_classifier,
     newest,
     predict,
-    save,
+    save_classifier,
     write_predictions,
 )
 from ccl.continual_encoder.judge import probe
@@ -62,10 +62,10 @@ def test_a_file_gives_the_same_predictions_with_softmax_confidence(
 ) -> None:
     frozen = make_frozen()
     rows = frozen.features(load_dataset("folder", labelled).train)
-    save(fitted, tmp_path / "c.safetensors")
+    save_classifier(fitted, tmp_path / "c.safetensors")
     (tmp_path / "other").touch()
     assert (tmp_path / "c.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode  # not the owner's alone
-    again = load(tmp_path / "c.safetensors")
+    again = load_classifier(tmp_path / "c.safetensors")
     assert again.about == fitted.about
     found = predict(frozen, again, rows)
     assert found == predict(frozen, fitted, rows)
@@ -102,7 +102,7 @@ def test_the_newest_of_this_version_is_taken(make_frozen: MakeFrozen, fitted: Cl
     foreign = replace(fitted, about=fitted.about.model_copy(update={"fingerprint": "0" * 16, "version": 2}))
     for age, (name, classifier) in enumerate([("old", fitted), ("young", fitted), ("foreign", foreign)]):
         path = default_path(tmp_path, Path(name), 3)
-        save(classifier, path)
+        save_classifier(classifier, path)
         os.utime(path, (1000 + age, 1000 + age))
     assert newest(tmp_path, frozen) == tmp_path / "classifiers" / "young-v3.safetensors"
     with pytest.raises(UserError, match=r"only for others \(foreign-v3.safetensors, young"):
@@ -147,7 +147,7 @@ def test_what_contradicts_itself_is_refused(
     about = json.dumps({**json.loads(fitted.about.model_dump_json()), **change})
     save_file({name: getattr(fitted.linear, name) for name in names}, path, metadata={"ccl": about})
     with pytest.raises(UserError, match=f"not a classifier by ccl probe: .*{why}") as told:
-        load(path)
+        load_classifier(path)
     assert "\n" not in str(told.value)
 
 
@@ -157,7 +157,7 @@ def test_scales_that_can_t_be_are_refused(fitted: Classifier, tmp_path: Path, te
     tensors = {name: getattr(fitted.linear, name) for name in ("weights", "bias", "centre")}
     save_file({**tensors, "scale": tensor}, path, metadata={"ccl": fitted.about.model_dump_json()})
     with pytest.raises(UserError, match="not a classifier by ccl probe"):
-        load(path)
+        load_classifier(path)
 
 
 def test_no_code_runs_and_what_is_no_classifier_is_said_so(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_no_code_runs_and_what_is_no_classifier_is_said_so(tmp_path: Path) -> No
     for content in files:
         path.write_bytes(content)
         with pytest.raises(UserError, match="not a classifier by ccl probe"):
-            load(path)
+            load_classifier(path)
     assert not canary.exists()
     with pytest.raises(UserError, match="not a classifier by ccl probe"):
-        load(tmp_path / "absent.safetensors")
+        load_classifier(tmp_path / "absent.safetensors")

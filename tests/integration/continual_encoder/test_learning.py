@@ -20,8 +20,8 @@ from ccl.continual_encoder import judge
 from ccl.continual_encoder.folder import ENCODER, STEPS, EncoderFolder
 from ccl.data import Dataset
 from ccl.errors import UserError
-from ccl.run_files import read_rows, read_status
 from ccl.runs.folder_lock import locked
+from ccl.runs.run_folder import read_rows, read_status
 from ccl.runs.session import Session
 from ccl.training.checkpoint import DiskFullError
 

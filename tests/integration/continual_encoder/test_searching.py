@@ -19,7 +19,7 @@ from ccl.continual_encoder.searching import (
     Collection,
     SheetImage,
     check_sheet_size,
-    find,
+    find_similar,
     nearest,
     rank_in_words,
     stored_collection,
@@ -89,12 +89,12 @@ def test_stored_features_serve_as_the_images_do_and_only_their_own_encoder(
     write_features(tmp_path / "f.npz", rows, names, 3, frozen.description)
     fresh = Collection(rows, names, source.encoded)
     stored = stored_collection(tmp_path / "f.npz", frozen)
-    assert find(fresh, stored, 4) == find(fresh, fresh, 4)
-    answer = find(fresh, stored, 4)[12]
+    assert find_similar(fresh, stored, 4) == find_similar(fresh, fresh, 4)
+    answer = find_similar(fresh, stored, 4)[12]
     assert answer.hits[0][0].name == answer.query.name == names[12]
     assert all("kiwi" in image.name for image, _ in answer.hits)
     Path(names[12]).unlink()
-    assert find(Collection(rows, names, lambda _: None), stored, 1)[12].hits[0][0].content is None
+    assert find_similar(Collection(rows, names, lambda _: None), stored, 1)[12].hits[0][0].content is None
     with pytest.raises(UserError, match=r"of another encoder.*ccl encode"):
         stored_collection(tmp_path / "f.npz", make_frozen(seed=5))
 

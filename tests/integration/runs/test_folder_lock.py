@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ccl.errors import UserError
-from ccl.run_files import STATUS
 from ccl.runs.folder_lock import locked
+from ccl.runs.run_folder import STATUS
 
 
 def test_the_holder_is_named_as_far_as_it_is_known(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from tracker_story import (
 
 from ccl.errors import StoppedError, UserError
 from ccl.loading import load_settings
-from ccl.run_files import METRICS, SETTINGS
 from ccl.runs import run
 from ccl.runs.display import PlainDisplay
+from ccl.runs.run_folder import METRICS, SETTINGS
 from ccl.runs.trackers import Tracker, make_trackers, scalars
 from ccl.settings import differences
 
