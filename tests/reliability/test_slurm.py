@@ -1,4 +1,4 @@
-"""Promises on a real Slurm of two nodes (R6): requeued, on a node that dies, cancelled, closed and reopened."""
+"""Promises on a real Slurm of two nodes: requeued, on a node that dies, cancelled, closed and reopened."""
 
 import json
 import os

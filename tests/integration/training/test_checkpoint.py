@@ -1,4 +1,4 @@
-"""Checkpoints against damage (C1), kills (C2), full disks (C3) and hostile folders (X1)."""
+"""Checkpoints against damage, kills, full disks and hostile folders."""
 
 import hashlib
 import json
@@ -213,7 +213,7 @@ def test_check_tells_of_every_one(tmp_path: Path) -> None:
     assert [path for path, _ in store.bad] == [tmp_path / NEWEST / STATE]
 
 
-# --- C1: damage ---
+# --- damage ---
 
 
 def test_a_flipped_bit_is_found_wherever_it_is(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_newer_format_is_refused_not_skipped(tmp_path: Path) -> None:
     assert_falls_back(store, tmp_path / NEWEST / MANIFEST)
 
 
-# --- C2: kills ---
+# --- kills ---
 
 
 CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir")
@@ -423,7 +423,7 @@ def test_cleaning_removes_leftovers_only(tmp_path: Path) -> None:
     assert (outside / "canary").exists()
 
 
-# --- C3: full disks ---
+# --- full disks ---
 
 
 def test_too_little_room_is_told_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,7 +505,7 @@ def test_whatever_ends_a_save_nothing_is_left_over(
     assert_is(store.newest(), 2)
 
 
-# --- X1: hostile folders ---
+# --- hostile folders ---
 
 
 @pytest.mark.parametrize("form", ["../{}", "{root}/{}", "../../{}", "./../{}", "../00000001/state.safetensors"])

@@ -103,7 +103,7 @@ def test_upper_bound_writes_the_last_row_only(tree: Path, tmp_path: Path) -> Non
 
 
 def test_a_collapsed_embedding_is_warned_of(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """N2: features that all fall together while the loss may look fine."""
+    """Features that all fall together while the loss may look fine."""
     settings = load_settings("folder", [*FOLDER, f"data.root={tree}", "data.resize=24", "strategy=finetuning"])
     monkeypatch.setattr(Encoder, "forward", lambda self, images: collapsed(self.head(self.features(images))))
     display, notes = listening()
