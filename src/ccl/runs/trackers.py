@@ -1,7 +1,7 @@
 """Optional trackers: TensorBoard, Weights & Biases and MLflow, shown the rows of metrics.jsonl as scalars over epochs.
 
 When a run is resumed, its log sends all rows again from the first: a tracker that was killed, failed, or is new
-misses none, and each adapter leaves out what it has already.
+misses none, and leaves out what it has already.
 """
 
 import importlib
@@ -11,132 +11,112 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ccl.atomic_files import write_file
 from ccl.errors import UserError, how_to_install
 
-
-class Adapter:
-    """One package; row `number` of the run was written after `epoch` epochs of the whole stream."""
-
-    module, symbol = "", ""  # what it needs: a folder ./wandb can be imported too, so the module alone proves nothing
-
-    def __init__(self, folder: Path, settings: Mapping[str, Any], title: str) -> None: ...
-
-    def log(self, number: int, epoch: int, points: Mapping[str, float]) -> None: ...
-
-    def close(self, state: str) -> None: ...
+# Of one package: shows the points of row `number`, written after so many epochs of the whole stream; ends its run.
+Log = Callable[[int, int, Mapping[str, float]], None]
+Close = Callable[[str], None]
 
 
-class TensorBoard(Adapter):
+def _tensorboard(folder: Path, settings: Mapping[str, Any], title: str) -> tuple[Log, Close]:
     """Event files in the run folder; `tensorboard --logdir` of any folder above shows them."""
+    from torch.utils.tensorboard import SummaryWriter
 
-    module, symbol = "torch.utils.tensorboard", "SummaryWriter"
+    # All rows come again: whatever earlier event files say, from epoch 0 on, is hidden.
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=0)
+    writer.add_text("settings", f"```\n{json.dumps(settings, indent=2)}\n```", 0)
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], title: str) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        # All rows come again: whatever earlier event files say, from epoch 0 on, is hidden.
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=0)
-        self._writer.add_text("settings", f"```\n{json.dumps(settings, indent=2)}\n```", 0)
-
-    def log(self, number: int, epoch: int, points: Mapping[str, float]) -> None:
+    def log(number: int, epoch: int, points: Mapping[str, float]) -> None:
         for name, value in points.items():
-            self._writer.add_scalar(name, value, epoch)
-        self._writer.flush()  # a killed process would lose what is queued, and a full disk is noticed here
+            writer.add_scalar(name, value, epoch)
+        writer.flush()  # a killed process would lose what is queued, and a full disk is noticed here
 
-    def close(self, state: str) -> None:
-        self._writer.close()
+    return log, lambda state: writer.close()
 
 
-class WeightsAndBiases(Adapter):
+def _wandb(folder: Path, settings: Mapping[str, Any], title: str) -> tuple[Log, Close]:
     """A run of W&B. Its step is the row's number, so that a row sent twice is recognised; charts are over `epoch`."""
+    import wandb
 
-    module, symbol = "wandb", "Settings"
+    kept = folder / "wandb_run_id"
+    if not kept.exists():
+        write_file(kept, uuid.uuid4().hex)
+    run = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", "ccl"),
+        dir=str(folder),
+        id=kept.read_text(encoding="utf-8").strip(),
+        name=title,
+        config=dict(settings),
+        allow_val_change=True,  # of `epochs`, where a run is resumed
+        resume="allow",
+        reinit="create_new",  # a run that the caller has open is not ours to write to
+        # Without network, finish would wait for ever; a signal must be obeyed within 20 s.
+        settings=wandb.Settings(console="off", finish_timeout=15.0, finish_timeout_raises=True),
+    )
+    run.define_metric("*", step_metric="epoch")
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], title: str) -> None:
-        import wandb
+    def log(number: int, epoch: int, points: Mapping[str, float]) -> None:
+        if number >= run.starting_step:  # the server has those before
+            run.log({"epoch": epoch, **points}, step=number, commit=True)
 
-        kept = folder / "wandb_run_id"
-        if not kept.exists():
-            write_file(kept, uuid.uuid4().hex)
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "ccl"),
-            dir=str(folder),
-            id=kept.read_text(encoding="utf-8").strip(),
-            name=title,
-            config=dict(settings),
-            allow_val_change=True,  # of `epochs`, where a run is resumed
-            resume="allow",
-            reinit="create_new",  # a run that the caller has open is not ours to write to
-            # Without network, finish would wait for ever; a signal must be obeyed within 20 s.
-            settings=wandb.Settings(console="off", finish_timeout=15.0, finish_timeout_raises=True),
-        )
-        self._run.define_metric("*", step_metric="epoch")
-
-    def log(self, number: int, epoch: int, points: Mapping[str, float]) -> None:
-        if number >= self._run.starting_step:  # the server has those before
-            self._run.log({"epoch": epoch, **points}, step=number, commit=True)
-
-    def close(self, state: str) -> None:
-        self._run.finish(exit_code=0 if state == "complete" else 1)
+    return log, lambda state: run.finish(exit_code=0 if state == "complete" else 1)
 
 
-class MLflow(Adapter):
+def _mlflow(folder: Path, settings: Mapping[str, Any], title: str) -> tuple[Log, Close]:
     """A run of MLflow, by the client only; its tag `row` is the number of the last row that it has."""
+    # Training waits for each row: by default mlflow tries a dead server for minutes.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    import mlflow
+    from mlflow.entities import Metric, Param, RunTag
 
-    module, symbol = "mlflow", "MlflowClient"
+    client, last, kept = mlflow.MlflowClient(), -1, folder / "mlflow_run_id"
+    try:
+        run_id = kept.read_text(encoding="utf-8").strip()
+        client.update_run(run_id, status="RUNNING")
+        last = int(client.get_run(run_id).data.tags.get("row", -1))
+    except (OSError, mlflow.MlflowException):  # new here, deleted there, or another server: it gets all rows
+        experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "ccl"))
+        run_id = client.create_run(experiment.experiment_id, run_name=title).info.run_id
+        write_file(kept, run_id)
+        # Once only, as a parameter can't change; of a long list its beginning, as old servers take 500 letters.
+        flat = {name: value if isinstance(value, dict) else {"": value} for name, value in settings.items()}
+        named = {f"{name}.{key}".strip("."): value for name, part in flat.items() for key, value in part.items()}
+        params = [Param(name, str(value)[:500]) for name, value in named.items()]
+        client.log_batch(run_id, params=params, synchronous=True)
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], title: str) -> None:
-        # Training waits for each row: by default mlflow tries a dead server for minutes.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        import mlflow
-        from mlflow.entities import Param
-
-        self._client, self._last = mlflow.MlflowClient(), -1
-        kept = folder / "mlflow_run_id"
-        try:
-            self._run_id = kept.read_text(encoding="utf-8").strip()
-            self._client.update_run(self._run_id, status="RUNNING")
-            self._last = int(self._client.get_run(self._run_id).data.tags.get("row", -1))
-        except (OSError, mlflow.MlflowException):  # new here, deleted there, or another server: it gets all rows
-            experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "ccl"))
-            self._run_id = self._client.create_run(experiment.experiment_id, run_name=title).info.run_id
-            write_file(kept, self._run_id)
-            # Once only, as a parameter can't change; of a long list its beginning, as old servers take 500 letters.
-            flat = {name: value if isinstance(value, dict) else {"": value} for name, value in settings.items()}
-            named = {f"{name}.{key}".strip("."): value for name, part in flat.items() for key, value in part.items()}
-            params = [Param(name, str(value)[:500]) for name, value in named.items()]
-            self._client.log_batch(self._run_id, params=params, synchronous=True)
-
-    def log(self, number: int, epoch: int, points: Mapping[str, float]) -> None:
-        from mlflow.entities import Metric, RunTag
-
-        if number > self._last:
+    def log(number: int, epoch: int, points: Mapping[str, float]) -> None:
+        if number > last:
             now = int(1000 * time.time())
             metrics = [Metric(name, value, now, epoch) for name, value in points.items()]
-            self._client.log_batch(self._run_id, metrics, tags=[RunTag("row", str(number))], synchronous=True)
+            client.log_batch(run_id, metrics, tags=[RunTag("row", str(number))], synchronous=True)
 
-    def close(self, state: str) -> None:
-        status = {"complete": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED")
-        self._client.set_terminated(self._run_id, status)
+    statuses = {"complete": "FINISHED", "stopped": "KILLED"}
+    return log, lambda state: client.set_terminated(run_id, statuses.get(state, "FAILED"))
 
 
-_ADAPTERS: dict[str, type[Adapter]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
+# How each is opened, and what it needs: a folder ./wandb can be imported too, so the module alone proves nothing.
+_TRACKERS = {
+    "tensorboard": (_tensorboard, "torch.utils.tensorboard", "SummaryWriter"),
+    "wandb": (_wandb, "wandb", "Settings"),
+    "mlflow": (_mlflow, "mlflow", "MlflowClient"),
+}
 
 
 class Tracker:
     """Shows one package every row of metrics.jsonl, in order and from the first; never raises an Exception.
 
-    It opens its adapter when there is something to show, and leaves it alone once it has failed.
+    It opens it when there is something to show, and leaves it alone once it has failed.
     """
 
-    def __init__(self, name: str, open_adapter: Callable[[], Adapter], note: Callable[[str], None]) -> None:
-        self._name, self._open, self._note = name, open_adapter, note
-        self._adapter: Adapter | None = None
+    def __init__(self, name: str, opened: Callable[[], tuple[Log, Close]], note: Callable[[str], None]) -> None:
+        self._name, self._open, self._note = name, opened, note
+        self._opened: tuple[Log, Close] | None = None
         self._has_failed = False
         self._num_rows = self._num_epochs = 0
 
@@ -146,19 +126,19 @@ class Tracker:
         self._num_rows += 1
         self._num_epochs += kind == "epoch"
         if points := scalars(kind, values):
-            self._try(lambda adapter: adapter.log(number, self._num_epochs, points))
+            self._try(lambda log, _: log(number, self._num_epochs, points))
 
     def close(self, state: str = "complete") -> None:
         """The run is over: complete, stopped or failed."""
-        if self._adapter is not None:
-            self._try(lambda adapter: adapter.close(state))
+        if self._opened is not None:
+            self._try(lambda _, close: close(state))
 
-    def _try(self, action: Callable[[Adapter], None]) -> None:
+    def _try(self, action: Callable[[Log, Close], None]) -> None:
         if self._has_failed:
             return
         try:
-            self._adapter = self._adapter or self._open()
-            action(self._adapter)
+            self._opened = self._opened or self._open()
+            action(*self._opened)
         except Exception as error:  # no network, full disk: a run is worth more than its curves
             self._has_failed = True
             self._note(f"the tracker {self._name} failed ({_line(error)}); the run continues without it")
@@ -170,14 +150,14 @@ def make_trackers(
     """A tracker for each name, which opens at its first row; raises UserError where a package is missing."""
     made = []
     for name in dict.fromkeys(names):
-        adapter = _ADAPTERS[name]
+        opened, module, symbol = _TRACKERS[name]
         try:
-            getattr(importlib.import_module(adapter.module), adapter.symbol)
+            getattr(importlib.import_module(module), symbol)
         except Exception as error:  # a broken installation raises anything
             raise UserError(
                 f"the tracker {name} can't be imported ({_line(error)}); {how_to_install(name)}, or leave it out"
             ) from error
-        made.append(Tracker(name, lambda adapter=adapter: adapter(folder, settings, title), note))  # type: ignore[misc]
+        made.append(Tracker(name, partial(opened, folder, settings, title), note))
     return made
 
 
