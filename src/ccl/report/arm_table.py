@@ -32,8 +32,6 @@ from ccl.report.arms import (
 from ccl.report.seed_statistics import Difference, Share, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval, text
 from ccl.runs.run_folder import RunRecord
-from ccl.settings import Settings
-from ccl.strategies import STRATEGIES, asks_clusters
 
 Found = TypeVar("Found")
 RANDOM_TITLE = "Random initialisation"
@@ -46,7 +44,7 @@ _UNTESTED = {"simple_rehearsal": ("finetuning", "upper_bound")}
 ALONG_THE_STREAM = ("Forgetting ↓", "Forward Transfer ↑", "Plasticity (%)")
 # The first to go on a narrow terminal come first.
 _SPARE = (
-    *("Labels", "Memory (MB)", "Training (s)", "Seeds", "Stored (kB)", "Forward Transfer ↑", "Plasticity (%)"),
+    *("Memory (MB)", "Training (s)", "Seeds", "Stored (kB)", "Forward Transfer ↑", "Plasticity (%)"),
     *("Above Simple Rehearsal", "Gap closed (%)", "Time", "In words", "Above the first value"),
 )
 _TESTS = (
@@ -58,7 +56,6 @@ _ABOUT = {
     "Plasticity (%)": "Plasticity: a probe of each step's own classes right after that step, mean over steps.",
     "Time": "Time: of training (on a CPU, of the processor), as a multiple of Finetuning's.",
     "Stored (kB)": "Stored: beside the encoder at the end: images, vectors such as queues, and further networks.",
-    "Labels": "Labels: what the method takes from them.",
 }
 # Facts of the data and the measurement that must agree for numbers to answer one question.
 _MUST_AGREE = ("dataset", "dataset fingerprint", "probe")
@@ -169,7 +166,6 @@ def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_r
         "Time": None if math.isnan(time) else f"{time:.2f}×",
         **prices,
         "Stored (kB)": None if math.isnan(sum(kept)) else sum(kept),
-        "Labels": labels_used(arm.settings),
     }
 
 
@@ -212,16 +208,24 @@ def along_the_stream(arms: Sequence[Arm]) -> Table:
 
 
 def differences(arms: Sequence[Arm]) -> Table:
-    """Every test that was made, a row each."""
-    columns = ("Strategy", "against", "Seeds", "Points", "95 % interval", "p", "In words", "Gap closed", "interval")
-    rows = []
+    """Every test that was made, a row each, in points; shares of the gap in percent, with their interval."""
+    columns = (
+        "Strategy",
+        "against",
+        "Points",
+        "p",
+        "In words",
+        "Gap closed (%)",
+        "Gap closed, low",
+        "Gap closed, high",
+    )
+    rows: list[tuple[Cell, ...]] = []
     for one in comparisons(arms):
-        about, share = one.difference, one.share
-        bounds = None if share is None else interval(100 * share.low, 100 * share.high, 0)
-        row = (one.arm.name, one.baseline.name, str(about.num), f"{about.mean:+z.1f}", interval(about.low, about.high))
-        closed = (None if share is None else f"{100 * share.value:z.0f} %", None if bounds is None else f"{bounds} %")
-        rows.append((*row, one.p_in_words, one.words, *closed))
-    return Table("Paired differences over equal seeds, all classes, in percentage points", columns, tuple(rows), "")
+        share = (math.nan,) * 3 if one.share is None else (one.share.value, one.share.low, one.share.high)
+        closed = (None if math.isnan(value) else 100 * value for value in share)
+        p_value = None if math.isnan(one.p_value) else f"{one.p_value:.2g}"
+        rows.append((one.arm.name, one.baseline.name, one.difference, p_value, one.words, *closed))
+    return Table("Paired differences over equal seeds, all classes", columns, tuple(rows), "")
 
 
 def every_run(records: Sequence[RunRecord]) -> Table:
@@ -307,20 +311,10 @@ def reservations(arms: Sequence[Arm]) -> list[str]:
     ]
 
 
-def labels_used(settings: Settings) -> str:
-    """What a run's method takes from labels; steps cut by classes and probes use them in every arm alike."""
-    row, memory = STRATEGIES.get(settings.strategy), settings.memory
-    selection = row.selection and (memory.selection or row.selection) if row else None
-    if not selection or memory.clusters is not None:
-        return "none"
-    return "number of classes" if asks_clusters(selection, memory.per_cluster, memory.budget is not None) else "none"
-
-
 def seeds_in_words(arm: Arm) -> str:
     """An arm's seeds as they are read."""
-    orders = [record.settings.data.seed for record in arm.records]
-    if len({order for order in orders if order is not None}) > 1:
-        return ", ".join(f"{record.settings.seed} (order {record.settings.stream_seed})" for record in arm.records)
+    if len({record.settings.data.seed for record in arm.records}) > 1:
+        return ", ".join(f"{seed} (order {order})" for seed, order in map(seeds_of, arm.records))
     found = [record.settings.seed for record in arm.records]
     is_range = len(found) > 2 and found == list(range(found[0], found[-1] + 1))
     return f"{found[0]}–{found[-1]}" if is_range else ", ".join(map(str, found))

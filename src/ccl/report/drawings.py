@@ -17,7 +17,6 @@ from ccl.evaluation import AccuracyMatrix
 from ccl.report.arm_table import RANDOM_TITLE, comparisons
 from ccl.report.arms import (
     Arm,
-    Measure,
     all_classes,
     random_accuracy,
     records_of,
@@ -33,6 +32,7 @@ LOST, GAINED = "#d55e00", "#0080c6"
 MOST_CURVES = 8  # that one picture can show
 _SPAN = 10.0  # points of accuracy that an axis shows at least, so that one of them doesn't look large
 _CELL, _ROW = 0.5, 0.36  # inches
+FULL_CHANGE = 20  # points at which a matrix's cell has its full colour
 _OPAQUE = 0.6  # of a matrix's cell at full colour
 _TITLE, _LEGEND, _HALF_LEGEND, _NAME = 38, 60, 24, 36  # characters of names: above a matrix, in legends, beside a row
 _MOST_DOTTED = 80  # epochs; beyond, dots hide the line and make the page heavy
@@ -115,14 +115,7 @@ def _curve(axes: Axes, arm: Arm, style: ArmStyle, curves: NDArray[np.float64], a
         axes.fill_between(places, mean - std, mean + std, color=style.colour, alpha=alpha, linewidth=0)
 
 
-def full_change(arms: Sequence[Arm]) -> int:
-    """The points at which a cell has its full colour: the largest change of all, in fives; so small ones stay pale."""
-    changes = np.concatenate([_change_since_learned(_mean(_with_random(arm))).ravel() for arm in arms])
-    largest = float(np.abs(changes[np.isfinite(changes)]).max(initial=0))
-    return 5 * max(1, math.ceil(largest / 5))
-
-
-def accuracy_matrix(arm: Arm, full: int) -> Figure:
+def accuracy_matrix(arm: Arm) -> Figure:
     """The mean accuracy matrix of an arm, which must have one: the measured rows, coloured by the change since learned.
 
     The colour is that of the change, not of the accuracy: what random weights can read is not an achievement.
@@ -140,7 +133,7 @@ def accuracy_matrix(arm: Arm, full: int) -> Figure:
     with drawing():
         figure = Figure(figsize=(width + 1.2, _CELL * 0.85 * len(shown) + 0.85 + 0.17 * len(title)))
         axes = figure.subplots()
-        _cells(axes, mean[shown], _change_since_learned(mean)[shown], full)
+        _cells(axes, mean[shown], _change_since_learned(mean)[shown])
         for place, row in enumerate(shown):
             if row and not arm.is_all_at_once:  # what was just learned
                 frame: Any = {"fill": False, "edgecolor": INK, "linewidth": 0.7, "alpha": 0.6}
@@ -165,7 +158,7 @@ def _change_since_learned(mean: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(is_past, mean - np.diagonal(mean[1:]), math.nan)
 
 
-def _cells(axes: Axes, values: NDArray[np.float64], changes: NDArray[np.float64], full: int) -> None:
+def _cells(axes: Axes, values: NDArray[np.float64], changes: NDArray[np.float64]) -> None:
     """A number per cell; below it, and as its colour, the change. Colours are thin enough for ink on light and dark."""
     axes.set(xlim=(-0.5, values.shape[1] - 0.5), ylim=(len(values) - 0.5, -0.5))
     axes.tick_params(length=0)
@@ -173,8 +166,9 @@ def _cells(axes: Axes, values: NDArray[np.float64], changes: NDArray[np.float64]
     for (row, column), value in np.ndenumerate(values):
         change = float(changes[row, column])
         if math.isfinite(change):
-            look: Any = {"color": LOST if change < 0 else GAINED, "alpha": _OPAQUE * min(1.0, abs(change) / full)}
-            axes.add_patch(Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, linewidth=0, **look))
+            alpha = _OPAQUE * min(1.0, abs(change) / FULL_CHANGE)
+            look: Any = {"color": LOST if change < 0 else GAINED, "alpha": alpha, "linewidth": 0}
+            axes.add_patch(Rectangle((column - 0.48, row - 0.48), 0.96, 0.96, **look))
             axes.text(column, row + 0.26, f"{change:+z.1f}", ha="center", va="center", fontsize=6.5)
         if math.isfinite(value):
             above = 0.14 if math.isfinite(change) else 0.0
@@ -236,70 +230,35 @@ def _mark_steps(axes: Axes, step_of_epoch: Sequence[int], names: Sequence[str]) 
         axes.text(start + 0.5 + length / 2, 1.02, label, **place)
 
 
-def dots(arms: Sequence[Arm], measure: Measure, label: str) -> Figure | None:
-    """A row per arm: the mean with its 95 % interval, and the single seeds below; None where no arm has the number."""
-    shown = [(arm, list(found.values())) for arm in arms if (found := arm.values(measure))]
-    if not shown:
-        return None
-    styles = strategy_styles(arms)
-    with drawing():
-        figure, axes = _rows([arm for arm, _ in shown], 2.9, label)
-        for row, (arm, values) in enumerate(shown):
-            _point(axes, row, estimate(values), styles[arm.strategy], markersize=6)
-            if len(values) > 1:  # single seeds stand below their mean
-                small: Any = {"color": styles[arm.strategy][0], "markersize": 2.8, "markeredgewidth": 0}
-                axes.plot(values, [row + 0.25] * len(values), "o", **small)
-        _around_zero(axes)
-    return figure
-
-
 def forest(arms: Sequence[Arm]) -> Figure | None:
     """A row per comparison with Finetuning: difference and 95 % interval; filled where a test finds one."""
     shown = [comparison for comparison in comparisons(arms) if comparison.kind == "finetuning"]
     if not shown:
         return None
     styles = strategy_styles(arms)
+    names = [short(comparison.arm.name, _NAME) for comparison in shown]
     with drawing():
-        label = "difference to Finetuning (percentage points, all classes)"
-        figure, axes = _rows([comparison.arm for comparison in shown], 4.2, label)
+        figure = Figure(figsize=(4.2 + 0.075 * max(map(len, names)), _ROW * len(shown) + 0.75))
+        axes = figure.subplots()
+        axes.axvline(0, color=INK, linewidth=0.9, alpha=0.55)
         for row, comparison in enumerate(shown):
-            about = comparison.difference
-            filling = {} if comparison.words in ("better", "worse") else {"markerfacecolor": "none"}
-            _point(axes, row, about, styles[comparison.arm.strategy], markersize=7, **filling)
+            about, (colour, marker) = comparison.difference, styles[comparison.arm.strategy]
+            filling: Any = {} if comparison.words in ("better", "worse") else {"markerfacecolor": "none"}
+            if not math.isnan(about.low):
+                axes.plot([about.low, about.high], [row, row], "-", color=colour, linewidth=1.6, solid_capstyle="butt")
+            # What is a line without markers elsewhere is a point here.
+            axes.plot([about.mean], [row], marker or "o", color=colour, markersize=7, linestyle="none", **filling)
             place: Any = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 9}
             axes.text(1.03, row, text(about), **place)
-        _around_zero(axes)
+        axes.set_yticks(range(len(shown)), names)
+        axes.set(ylim=(len(shown) - 0.4, -0.6), xlabel="difference to Finetuning (percentage points, all classes)")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x")
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        low, high = axes.get_xlim()
+        axes.set_xlim(min(low, -1.0), max(high, 1.0))  # so that a hundredth of a point doesn't look large
     return figure
-
-
-def _rows(arms: Sequence[Arm], width: float, label: str) -> tuple[Figure, Axes]:
-    """Axes with the arms' names on the left, from top to bottom, and a line at zero."""
-    names = [short(arm.name, _NAME) for arm in arms]
-    figure = Figure(figsize=(width + 0.075 * max(map(len, names)), _ROW * len(arms) + 0.75))
-    axes = figure.subplots()
-    axes.axvline(0, color=INK, linewidth=0.9, alpha=0.55)
-    axes.set_yticks(range(len(arms)), names)
-    axes.set(ylim=(len(arms) - 0.4, -0.6), xlabel=label)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.grid(axis="x")
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    return figure, axes
-
-
-def _around_zero(axes: Axes) -> None:
-    """A point to either side of zero at least, so that a hundredth of one doesn't look large."""
-    low, high = axes.get_xlim()
-    axes.set_xlim(min(low, -1.0), max(high, 1.0))
-
-
-def _point(axes: Axes, row: int, about: Estimate, style: tuple[str, str], **look: Any) -> None:
-    """A mean, on its interval where it has one."""
-    colour, marker = style
-    if not math.isnan(about.low):
-        axes.plot([about.low, about.high], [row, row], "-", color=colour, linewidth=1.6, solid_capstyle="butt")
-    # What is a line without markers elsewhere is a point here.
-    axes.plot([about.mean], [row], marker or "o", color=colour, linestyle="none", **look)
 
 
 def varied_number(arms: Sequence[Arm]) -> str | None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import matplotlib
 from markupsafe import Markup
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 from ccl.report.arms import Arm
@@ -41,10 +40,8 @@ _SPARE_COLOURS = (
     *("#ff001e", "#1e6900", "#d29669", "#ff0fff", "#004bff"),
 )
 _SPARE_MARKERS = ("h", "p", "<", ">", "*", "d", "8")
-# The arms of one strategy: a line and a shade each, towards white, or towards black where negative. Small steps only,
-# since a page may be light or dark.
+# The arms of one strategy.
 _LINES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (6, 1.4, 1.2, 1.4)), (0, (1.6, 1.2)))
-_SHADES = (0.0, 0.3, -0.25, 0.15, -0.12)
 
 _INKED = ["text.color", "xtick.color", "ytick.color", "grid.color"]
 _INKED += ["axes.edgecolor", "axes.labelcolor", "axes.titlecolor"]
@@ -144,21 +141,13 @@ def _spare_styles(name: str) -> Iterator[tuple[str, str]]:
 
 
 def arm_styles(arms: Sequence[Arm]) -> list[ArmStyle]:
-    """Colour and marker by strategy; further arms of one strategy differ in line and shade."""
+    """Colour and marker by strategy; further arms of one strategy differ in their lines, and then in their markers."""
     found, seen, styles = [], Counter[str](), strategy_styles(arms)
     for arm in arms:
         colour, marker = styles[arm.strategy]
-        variant = seen[arm.strategy]
-        seen[arm.strategy] += 1
         # What is learned all at once is one level: never drawn through, so that it isn't taken for a curve.
-        line = _LINES[1 + variant % (len(_LINES) - 1)] if arm.is_all_at_once else _LINES[variant % len(_LINES)]
-        found.append(ArmStyle(_shaded(colour, _SHADES[variant % len(_SHADES)]), marker, line))
+        lines = _LINES[1:] if arm.is_all_at_once else _LINES
+        turn, variant = divmod(seen[arm.strategy], len(lines))
+        seen[arm.strategy] += 1
+        found.append(ArmStyle(colour, _SPARE_MARKERS[turn % len(_SPARE_MARKERS)] if turn else marker, lines[variant]))
     return found
-
-
-def _shaded(colour: str, shade: float) -> str:
-    if colour == INK:
-        return colour
-    goal = 1.0 if shade > 0 else 0.0
-    red, green, blue = (part + abs(shade) * (goal - part) for part in to_rgb(colour))
-    return to_hex((red, green, blue))

@@ -16,14 +16,11 @@ from ccl.report import drawings
 from ccl.report.arm_table import about_columns, along_the_stream, arm_table, differences, every_run, protocol_line
 from ccl.report.arms import (
     Arm,
-    forgotten,
     has_paper_probe,
     has_seeds,
-    learned_above_finetuning,
     make_arms,
     of_equal_steps,
     records_of,
-    transferred,
 )
 from ccl.report.embedding_maps import embedding_maps
 from ccl.report.figure_style import Drawing, drawing_of
@@ -36,7 +33,6 @@ from ccl.strategies import STRATEGIES, VIEW_VARIANCE
 HEADINGS = {
     "arms": "Results",
     "differences": "Differences to Finetuning",
-    "forgetting": "Forgetting, plasticity and Forward Transfer",
     "accuracy": "Accuracy over the stream",
     "matrices": "Accuracy matrices",
     "losses": "Losses",
@@ -94,7 +90,7 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
         tables=tables,
         about_arms=" ".join(about_columns(arms, tables[0].columns)),  # the protocol ends the page
         is_sweep=axis is not None,
-        full_change=drawings.full_change(probed) if probed else 0,
+        full_change=drawings.FULL_CHANGE,
         protocol=protocol_line(arms),
         headings=HEADINGS,
         content=content,
@@ -114,20 +110,13 @@ def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> di
     """What was probed, as drawings by section; the first is of what is varied, else of the stream."""
     groups = of_equal_steps(probed)
     names = {count: "" if len(groups) == 1 else f"T = {count}" for count in groups}
-    full = drawings.full_change(probed)
-    of_arms = (
-        drawings.dots(probed, forgotten, "Forgetting (points, lower is better)"),
-        drawings.dots(probed, learned_above_finetuning(arms), "Plasticity against Finetuning (points)"),
-        drawings.dots(probed, transferred, "Forward Transfer (points, higher is better)"),
-    )
     compared = drawings.forest(arms) if has_seeds(arms) else None
     stream = _drawings((names[n], drawings.accuracy_over_stream(group, n)) for n, group in groups.items())
     return {
         "arms": _drawings([("", drawings.accuracy_against(probed, axis))]) if axis else stream,
         "differences": _drawings([("", compared)] if compared else []),
-        "forgetting": _drawings(("", figure) for figure in of_arms if figure is not None),
         "accuracy": stream if axis else [],
-        "matrices": _drawings((arm.name, drawings.accuracy_matrix(arm, full)) for arm in probed),
+        "matrices": _drawings((arm.name, drawings.accuracy_matrix(arm)) for arm in probed),
     }
 
 
@@ -169,17 +158,14 @@ def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
     most = max(2, min(_MOST_IMAGES, _MOST_IMAGES_OF_ALL // len(arms)))
     found: list[dict[str, Any]] = []
     for arm in arms:
+        own = STRATEGIES.get(arm.strategy)
+        selection = arm.settings.memory.selection or (own and own.selection) or VIEW_VARIANCE
         every = (
-            {"name": _run_name(arm, one), "groups": gallery(one.folder, most, _is_variance(one))} for one in arm.records
+            {"name": _run_name(arm, one), "groups": gallery(one.folder, most, selection == VIEW_VARIANCE)}
+            for one in arm.records
         )
         found += islice((memory for memory in every if memory["groups"]), 1)
     return found
-
-
-def _is_variance(record: RunRecord) -> bool:
-    """Whether its kept images have the variance over views as their score."""
-    own = STRATEGIES.get(record.settings.strategy)
-    return (record.settings.memory.selection or (own and own.selection) or VIEW_VARIANCE) == VIEW_VARIANCE
 
 
 def gallery(folder: Path, most: int = _MOST_IMAGES, is_variance: bool = True) -> list[tuple[str, list[KeptImage]]]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from ccl.report.arms import Arm, forgotten, make_arms
-from ccl.report.drawings import accuracy_matrix, accuracy_over_stream, dots, forest, losses
+from ccl.report.arms import Arm, make_arms
+from ccl.report.drawings import accuracy_matrix, accuracy_over_stream, forest, losses
 from ccl.report.embedding_maps import draw
 from ccl.report.figure_style import short, to_svg
 from ccl.runs.run_folder import RunRecord
@@ -31,11 +31,11 @@ def arms(record_of: Make) -> list[Arm]:
 
 
 def matrix_of(arm: Arm) -> Figure:
-    return accuracy_matrix(arm, 20)
+    return accuracy_matrix(arm)
 
 
 def all_figures(arms: Sequence[Arm]) -> list[Figure]:
-    drawn = [losses(arms[0].records[0]), dots(arms, forgotten, "Forgetting"), forest(arms)]
+    drawn = [losses(arms[0].records[0]), forest(arms)]
     assert None not in drawn
     streams = [matrix_of(arms[0]), accuracy_over_stream(arms, 3)]
     return [*streams, *(figure for figure in drawn if figure)]

@@ -96,8 +96,8 @@ def test_a_comparison_has_all_sections_in_their_order_and_links_to_them(compared
     steps = "over a stream of 300 unlabelled images in 3 steps: digits → capitals → greek."
     assert f"8 runs of 4 arms {steps}" in page.text
     assert row_of(html, "CCL")[:3] == ["0, 1", "38.0 ± 1.4", "+0.0 (0.0 to 0.0)"]
-    # Matrices, losses and maps of each arm, the stream, three of dots, one forest.
-    assert page.count("svg") == 3 * 4 + 1 + 3 + 1
+    # Matrices, losses and maps of each arm, the stream, one forest.
+    assert page.count("svg") == 3 * 4 + 1 + 1
     for words in ("mixing 1.00", "mean of 2 seeds 1.00 ± 0.00", "CCL, seed 0", "seed 0 / 1"):
         assert words in page.text
     assert html.count("CCL, seed 0") > html.count("CCL, seed 1") == 1  # losses and images are of the first seed only
@@ -108,7 +108,7 @@ def test_single_runs_need_no_seeds(record_of: Make, tmp_path: Path) -> None:
     left_out = {"accuracy", "differences", "memory", "map"}
     assert page.sections == [name for name in HEADINGS if name not in left_out]
     assert "2 runs over a stream of 300 unlabelled images in 3 steps" in page.text
-    assert row_of(html, "Finetuning") == ["37.0", "–", "–", "16.0", "12.0", "84.7", "1.00×", "7.5", "none"]
+    assert row_of(html, "Finetuning") == ["37.0", "–", "–", "16.0", "12.0", "84.7", "1.00×", "7.5"]
     assert "over seeds" not in page.text
     assert ", seed 0" not in page.text
 
@@ -159,7 +159,7 @@ def test_streams_of_different_lengths_stand_in_one_page(record_of: Make, tmp_pat
     page, html = written(tmp_path, record_of("ccl", FORGETS, "steps=3"), two)
     assert "in 2 or 3 steps." in page.text
     assert re.findall("<h3>(T = .)</h3>", html) == ["T = 2", "T = 3"]
-    assert page.count("svg") == 2 + 2 + 2 + 2  # matrices, streams of each length, dots, losses
+    assert page.count("svg") == 2 + 2 + 2  # matrices, streams of each length, losses
 
 
 def test_the_same_runs_make_the_same_page(
