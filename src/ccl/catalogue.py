@@ -234,7 +234,7 @@ RETENTION: dict[str, PartRow] = {
 
 COMPOSITIONS: dict[str, PartRow] = {
     "pooled": PartRow(
-        home="ccl.composition.pooled:Pooled",
+        home="ccl.composition.composition:Pooled",
         title="pooled",
         about="every image of the step and of the memory once an epoch",
         source="CCL, ICME 2022",

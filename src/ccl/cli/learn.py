@@ -62,7 +62,8 @@ def learn(
     asked: dict[str, Any] = parsed(assignments)
     if memory is not None:
         asked = merged(asked, {"memory": {"budget": _budget(memory)}})
-    refuse_mistakes(asked)  # now: torch takes seconds
+    if not into.exists():  # what is asked for lies above the settings of a folder that is there
+        refuse_mistakes(asked)
     if keep and start is None:
         raise UserError("--keep is for an encoder that starts from weights; add --from")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ccl.data import epoch_batches
 from ccl.views import ViewBatch
 
 
@@ -37,3 +38,10 @@ class Composition(ABC):
     def mix(self, batch: ViewBatch, num_new: int, moment: tuple[int, int]) -> ViewBatch:
         """The batch that the student sees; images at positions from `num_new` on are old, moment is (step, epoch)."""
         return batch
+
+
+class Pooled(Composition):
+    """Every image of D_t ∪ S once an epoch, in random order. Paper: §Rehearsal."""
+
+    def batches(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[EpochBatch]:
+        return [EpochBatch.once(part) for part in epoch_batches(ids, batch_size, *context, multiple=multiple)]

@@ -8,8 +8,7 @@ from torch import Tensor
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import cosine_distance
 from ccl.part import BatchContext, Retention
-from ccl.retention.chosen_images import Chosen, choose, choose_stored
-from ccl.retention.predictor import Predictor
+from ccl.retention.past import Chosen, Predictor, choose, choose_stored
 from ccl.section import Count, Fraction, Section
 
 

@@ -11,8 +11,7 @@ from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import cosine_distance, info_nce, nt_xent, pnr_nt_xent
 from ccl.memory import FeatureQueue
 from ccl.part import BatchContext, Retention
-from ccl.retention.past_distance import PUBLISHED, compares_directions, own_distance, own_weight, past_distance
-from ccl.retention.predictor import Predictor
+from ccl.retention.past import PUBLISHED, Predictor, compares_directions, own_distance, own_weight, past_distance
 from ccl.section import Count, Section
 
 

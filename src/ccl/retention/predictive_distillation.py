@@ -6,9 +6,16 @@ from torch import Tensor
 
 from ccl.encoders import Embedded, Encoder, MomentumEncoder
 from ccl.part import BatchContext, Retention
-from ccl.retention.chosen_images import Images, choose
-from ccl.retention.past_distance import Distance, compares_directions, own_distance, own_weight, past_distance
-from ccl.retention.predictor import Predictor
+from ccl.retention.past import (
+    Distance,
+    Images,
+    Predictor,
+    choose,
+    compares_directions,
+    own_distance,
+    own_weight,
+    past_distance,
+)
 from ccl.section import Count, Section
 
 

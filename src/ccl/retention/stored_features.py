@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ccl.losses import feature_distance
 from ccl.part import BatchContext, Retention
-from ccl.retention.chosen_images import choose_stored
+from ccl.retention.past import choose_stored
 
 
 class StoredFeatures(Retention):

@@ -6,7 +6,7 @@ from torch import Tensor
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import similarity_distillation
 from ccl.part import BatchContext, Retention
-from ccl.retention.chosen_images import choose
+from ccl.retention.past import choose
 from ccl.section import Fraction, Positive, Section
 
 

@@ -15,7 +15,7 @@ from ccl.memory import FeatureQueue
 from ccl.objectives import MoCoV2
 from ccl.part import BatchContext
 from ccl.retention import Alignment, PastNegatives, PredictiveDistillation
-from ccl.retention.predictor import Predictor
+from ccl.retention.past import Predictor
 
 
 def predicted(predictor: Predictor, rows: Rows) -> Rows:
