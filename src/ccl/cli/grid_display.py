@@ -64,18 +64,23 @@ def entry(state: CellState) -> str:
     return words.get(state.state, state.state)
 
 
-class PlainGrid(Watcher):
-    """Lines for a log file: one when a run begins, ends or fails, and a summary at most every so many seconds."""
-
-    def __init__(self, console: Console, cells: Sequence[Cell], every: float = 30.0) -> None:
-        self.console, self.every = console, every
-        self._titles = {cell.name: f"{cell.row}, seed {cell.seed}" for cell in cells}
-        self._before: States = {}
-        self._pace = Pace()
-        self._last = time.monotonic()
+class _GridDisplay(Watcher):
+    def __init__(self, console: Console) -> None:
+        self.console, self._pace = console, Pace()
 
     def note(self, text: str) -> None:
         note(self.console, text)
+
+
+class PlainGrid(_GridDisplay):
+    """Lines for a log file: one when a run begins, ends or fails, and a summary at most every so many seconds."""
+
+    def __init__(self, console: Console, cells: Sequence[Cell], every: float = 30.0) -> None:
+        super().__init__(console)
+        self.every = every
+        self._titles = {cell.name: f"{cell.row}, seed {cell.seed}" for cell in cells}
+        self._before: States = {}
+        self._last = time.monotonic()
 
     def show(self, states: States) -> None:
         now = time.monotonic()
@@ -105,20 +110,16 @@ class PlainGrid(Watcher):
         self.note(f"{self._titles[name]}: {words}")
 
 
-class LiveGrid(Watcher):
+class LiveGrid(_GridDisplay):
     """A table of rows and seeds that fills as runs progress, and a line with the time left."""
 
     def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
-        self.console = console
+        super().__init__(console)
         self._rows: dict[str, dict[int, str]] = {}  # row -> seed -> the cell's name
         for cell in cells:
             self._rows.setdefault(cell.row, {})[cell.seed] = cell.name
         self._seeds = list(dict.fromkeys(cell.seed for cell in cells))
-        self._pace = Pace()
         self._live: Live | None = None
-
-    def note(self, text: str) -> None:
-        note(self.console, text)
 
     def show(self, states: States) -> None:
         if self._live is None:
@@ -133,26 +134,22 @@ class LiveGrid(Watcher):
         for seed in self._seeds:
             table.add_column(Text(f"seed {seed}"), justify="right", no_wrap=True)
         room = max(1, self.console.height - _OTHER_LINES)
-        kept = set(sorted(self._rows, key=lambda row: self._is_quiet(row, states))[:room])
+        quiet = {"waiting", "queued", "complete"}
+        is_quiet = {row: {states[name].state for name in names.values()} <= quiet for row, names in self._rows.items()}
+        kept = set(sorted(self._rows, key=is_quiet.__getitem__)[:room])
         for row, names in self._rows.items():
             if row in kept:
-                cells = [states[names[seed]] if seed in names else None for seed in self._seeds]
-                table.add_row(Text(row), *[_shown(state) for state in cells])
+                found = [states[names[seed]] if seed in names else None for seed in self._seeds]
+                shown = [Text(entry(state), style=_STYLES[state.state]) if state else Text("") for state in found]
+                table.add_row(Text(row), *shown)
         if len(kept) < len(self._rows):
             table.add_row(Text(f"… and {len(self._rows) - len(kept)} more rows", style="dim"))
         return table
-
-    def _is_quiet(self, row: str, states: States) -> bool:
-        return {states[name].state for name in self._rows[row].values()} <= {"waiting", "queued", "complete"}
 
     def close(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
-
-
-def _shown(state: CellState | None) -> Text:
-    return Text("") if state is None else Text(entry(state), style=_STYLES[state.state])
 
 
 def make_grid_display(console: Console, cells: Sequence[Cell]) -> Watcher:

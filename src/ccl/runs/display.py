@@ -121,7 +121,11 @@ class RichDisplay(Display):
 
     def _bar(self, text: str, total: float, **shown: Any) -> None:
         if self._progress is None:
-            self._progress = make_progress(self.console, TextColumn("{task.fields[about]}", style="dim"))
+            percent = TextColumn("{task.percentage:>3.0f} %")
+            about = TextColumn("{task.fields[about]}", style="dim")
+            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), percent, about)
+            left = TimeRemainingColumn(compact=True)
+            self._progress = Progress(*columns, left, console=self.console, transient=True)
             self._progress.start()
             self._task = self._progress.add_task(text, total=total, about="")
         self._progress.update(self._task, description=text, total=total, **shown)
@@ -153,9 +157,3 @@ def make_display() -> PlainDisplay | RichDisplay:
 def note(console: Console, text: str) -> None:
     """Print one line, without markup."""
     console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
-
-
-def make_progress(console: Console, *columns: TextColumn) -> Progress:
-    """A bar with a description, its share, further columns and the time left; it vanishes at its end."""
-    share = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %"))
-    return Progress(*share, *columns, TimeRemainingColumn(compact=True), console=console, transient=True)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,50 +19,44 @@ from ccl.settings import Settings
 from ccl.views import Viewer
 
 
+@dataclass
 class Prober:
     """Records a row of the accuracy matrix whenever a probe is due."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        stream: Stream,
-        encoder: Encoder,
-        viewer: Viewer,
-        matrix: AccuracyMatrix,
-        session: Session,
-    ) -> None:
-        self.after, self.seed = settings.probe.after, settings.seed
-        self.matrix_by_paper, self.by_paper = settings.probe.matrix == "paper", settings.probe.adds_paper_accuracy
-        self.stream, self.encoder, self.viewer = stream, encoder, viewer
-        self.matrix, self.log, self.display = matrix, session.log, session.display
+    settings: Settings
+    stream: Stream
+    encoder: Encoder
+    viewer: Viewer
+    matrix: AccuracyMatrix
+    session: Session
 
     def after_step(self, step: int) -> None:
         """Probe if a probe is due after this step."""
-        is_last = step == len(self.stream.arrivals) - 1
-        if self.after == "each" or (self.after == "last" and is_last):
+        options, is_last = self.settings.probe, step == len(self.stream.arrivals) - 1
+        if options.after == "each" or (options.after == "last" and is_last):
             self.probe(step)
-        if self.by_paper and is_last and self.stream.probe_parts:
-            accuracy = paper_accuracy(self.encoder, self.stream, self.viewer, self.seed)
-            self.log.row("paper_probe", accuracy=accuracy, protocol=PAPER_PROTOCOL)
+        if options.adds_paper_accuracy and is_last and self.stream.probe_parts:
+            accuracy = paper_accuracy(self.encoder, self.stream, self.viewer, self.settings.seed)
+            self.session.log.row("paper_probe", accuracy=accuracy, protocol=PAPER_PROTOCOL)
 
     def probe(self, after: int | None) -> None:
         """Write one row of the matrix: after a step, counted from 0, or of the random initialisation (None)."""
-        if not self.stream.probe_parts:
+        parts, log, display = self.stream.probe_parts, self.session.log, self.session.display
+        if not parts:
             return
         started = time.perf_counter()
-        is_sgd = self.matrix_by_paper
-        with fitting_by_paper(self.encoder, self.viewer, self.seed) if is_sgd else nullcontext() as fit_images:
-            parts, tick = self.stream.probe_parts, self.display.probing
-            result = probe_stream(self.encoder, parts, self.viewer, on_progress=tick, fit_images=fit_images)
+        by_paper = fitting_by_paper(self.encoder, self.viewer, self.settings.seed)
+        with by_paper if self.settings.probe.matrix == "paper" else nullcontext() as fit_images:
+            result = probe_stream(self.encoder, parts, self.viewer, on_progress=display.probing, fit_images=fit_images)
         # Upper Bound has seen all data after its only step: its row is the last.
         row = None if after is None else after + len(self.stream.steps) - len(self.stream.arrivals)
         self.matrix.record(row, result)
-        self.log.row("probe", **_probe_row(row, result), seconds=round(time.perf_counter() - started, 3))
-        self.log.accuracy(self.matrix)
-        self.display.probed(after, result)
+        log.row("probe", **_probe_row(row, result), seconds=round(time.perf_counter() - started, 3))
+        log.accuracy(self.matrix)
+        display.probed(after, result)
         if after is not None and result.health is not None and result.health.is_collapsed:
             reasons = "; ".join(result.health.reasons)
-            self.display.note(f"after step {after + 1} the embedding looks collapsed: {reasons}")
+            display.note(f"after step {after + 1} the embedding looks collapsed: {reasons}")
 
 
 @contextmanager
