@@ -13,9 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.data.arrays import content_digest, square_arrays
@@ -23,7 +21,7 @@ from ccl.data.dataset import MAX_BAD, BadImage, Progress
 from ccl.data.decoding import BadImageError, in_full, open_image, square_picture, upright_rgb
 from ccl.data.inputs import Found, find_held, find_named
 from ccl.data.remote_files import is_remote
-from ccl.data.sources import ArraySource, EncodedSource, ImageSource, SourceNames, Spool, SquaredSource
+from ccl.data.sources import ArraySource, EncodedSource, ImageSource, Spool, SquaredSource
 from ccl.errors import UserError
 
 CHUNK = 512  # images of a chunk; the last may have fewer
@@ -46,18 +44,29 @@ class TooManyBadError(UserError):
         self.bad, self.share = tuple(bad), 100 * len(bad) / total  # in percent
 
 
+class Opened(NamedTuple):
+    """What opening an image once gave."""
+
+    position: int  # in the source that is read
+    digest: bytes  # 16 bytes: of a file's bytes, or of an array's shape and pixels; b"" if not asked
+    shorter_side: int  # in pixels, of the image as it came
+    num_bytes: int  # of its file; 0 for an array
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Some images of a pass, in order, all of them sound and none of them known; there may be none."""
 
     source: ImageSource  # their squares, or without a side their files in memory
-    positions: tuple[int, ...]  # in the source that is read
-    digests: tuple[bytes, ...]  # 16 bytes each: of a file's bytes, or of an array's shape and pixels; b"" if not asked
-    shorter_sides: tuple[int, ...]  # in pixels, of the images as they came
-    file_sizes: tuple[int, ...]  # in bytes; 0 for an array
-    files: tuple[bytes, ...]  # as they came; b"" for an array, and for one that is longer than a PNG of its square
-    bad: tuple[BadImage, ...] = ()  # met since the chunk before
+    images: Sequence[Opened]
+    files: Sequence[bytes] = ()  # as they came; b"" for one that is longer than a PNG of its square; () of arrays
+    bad: Sequence[BadImage] = ()  # met since the chunk before
     num_known: int = 0  # likewise
+
+    @property
+    def positions(self) -> list[int]:
+        """In the source that is read."""
+        return [image.position for image in self.images]
 
 
 @dataclass(frozen=True)
@@ -149,36 +158,31 @@ def collected(
     is_squared = side is not None and source.image_size != (side, side)
     squares = torch.empty(total if is_squared else 0, 3, side or 0, side or 0, dtype=torch.uint8)
     files = Spool(spool) if spool is not None and is_squared and source.image_size is None else None
-    positions: list[int] = []
-    digests: list[bytes] = []
-    shorter_sides: list[int] = []
-    file_sizes: list[int] = []
+    images: list[Opened] = []
     bad: list[BadImage] = []
     num_known = 0
     for chunk in ingest(found, side, is_known, progress=progress, max_bad=max_bad):
         if isinstance(chunk.source, ArraySource) and is_squared:
-            squares[len(positions) : len(positions) + len(chunk.source)] = chunk.source.images
+            squares[len(images) : len(images) + len(chunk.source)] = chunk.source.images
         if files is not None:
             files.add(chunk.files)
-        positions += chunk.positions
-        digests += chunk.digests
-        shorter_sides += chunk.shorter_sides
-        file_sizes += chunk.file_sizes
+        images += chunk.images
         bad += chunk.bad
         num_known += chunk.num_known
-    kept, ids = torch.tensor(positions, dtype=torch.int64), first_id + torch.arange(len(positions))  # (N,), (N,)
+    positions = torch.tensor([image.position for image in images], dtype=torch.int64)
+    ids = torch.arange(len(images))
     if is_squared:
-        squares = squares if len(kept) == total else squares[: len(kept)].clone()
-        sized = ArraySource(squares, ids) if files is None else SquaredSource(squares, files, ids)
+        squares = squares if len(ids) == total else squares[: len(ids)].clone()
+        source = ArraySource(squares) if files is None else SquaredSource(squares, files)
+    elif len(ids) < total:
+        source = source.subset(positions)
     return Gathered(
-        source=sized if is_squared else (source if len(kept) == total else source.subset(kept)).with_ids(ids),
-        names=SourceNames(source, positions)
-        if isinstance(found.names, SourceNames)
-        else tuple(found.names[at] for at in positions),
-        digests=tuple(digests),
-        shorter_sides=torch.tensor(shorter_sides, dtype=torch.int64),
-        file_sizes=torch.tensor(file_sizes, dtype=torch.int64),
-        positions=kept,
+        source=source.with_ids(first_id + ids),
+        names=found.names if len(ids) == total else found.subset(positions).names,
+        digests=tuple(image.digest for image in images),
+        shorter_sides=torch.tensor([image.shorter_side for image in images], dtype=torch.int64),
+        file_sizes=torch.tensor([image.num_bytes for image in images], dtype=torch.int64),
+        positions=positions,
         skipped=tuple(bad),
         notes=found.notes,
         num_known=num_known,
@@ -216,17 +220,6 @@ def median_side(found: Found, progress: Progress | None = None) -> int:
     return sorted(sides)[len(sides) // 2] if sides else 0
 
 
-class _Opened(NamedTuple):
-    """What opening an image once gave."""
-
-    position: int
-    digest: bytes
-    shorter_side: int
-    num_bytes: int
-    content: bytes
-    square: NDArray[np.uint8] | None  # (side, side, 3)
-
-
 def ingest(
     found: Found,
     side: int | None = None,
@@ -247,8 +240,8 @@ def ingest(
         return
     look = partial(_open, found, side, is_known)
     all_bad: list[BadImage] = []
-    opened: list[_Opened] = []  # for the next chunk
-    num_bad = num_known = num_bytes = 0  # of the next chunk
+    images, squares, files = list[Opened](), list[Tensor](), list[bytes]()  # of the next chunk
+    num_bad = num_known = num_bytes = 0  # likewise
     with _threads() as pool:
         for start in range(0, total, _LOT):
             lot = range(start, min(start + _LOT, total))
@@ -260,15 +253,28 @@ def ingest(
                 elif seen is None:
                     num_known += 1
                 else:
-                    opened.append(seen)
-                    num_bytes += len(seen.content)
-                is_last = position + 1 == total
-                if is_last or len(opened) == CHUNK or (side is None and num_bytes > _HELD_BYTES):
-                    if len(all_bad) <= max_bad / 100 * total:
-                        yield _chunk(opened, side, all_bad[len(all_bad) - num_bad :], num_known)
-                    opened, num_bad, num_known, num_bytes = [], 0, 0, 0
+                    images.append(seen[0])
+                    squares.append(seen[1])
+                    files.append(seen[2])
+                    num_bytes += len(seen[2])
+                if position + 1 < total and len(images) < CHUNK and num_bytes <= _HELD_BYTES:
+                    continue
+                if len(all_bad) <= max_bad / 100 * total:
+                    ids = torch.tensor([image.position for image in images], dtype=torch.int64)
+                    chunk: ImageSource = EncodedSource(files, ids)
+                    if side is not None:
+                        chunk = ArraySource(
+                            torch.stack(squares) if squares else torch.empty(0, 3, side, side, dtype=torch.uint8), ids
+                        )
+                    yield Chunk(chunk, images, files, all_bad[len(all_bad) - num_bad :], num_known)
+                images, squares, files = [], [], []
+                num_bad = num_known = num_bytes = 0
     if len(all_bad) > max_bad / 100 * total:
         raise TooManyBadError(all_bad, total, max_bad)
+
+
+def _source(squares: list[Tensor], side: int) -> ImageSource:
+    return ArraySource(torch.stack(squares) if squares else torch.empty(0, 3, side, side, dtype=torch.uint8))
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -276,21 +282,10 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS))
 
 
-def _chunk(opened: Sequence[_Opened], side: int | None, bad: Sequence[BadImage], num_known: int) -> Chunk:
-    positions = tuple(image.position for image in opened)
-    files, file_sizes = tuple(image.content for image in opened), tuple(image.num_bytes for image in opened)
-    ids = torch.tensor(positions, dtype=torch.int64)
-    source: ImageSource = EncodedSource(files, ids)
-    if side is not None:
-        squares = [torch.from_numpy(image.square).permute(2, 0, 1) for image in opened if image.square is not None]
-        none = torch.empty(0, 3, side, side, dtype=torch.uint8)
-        source = ArraySource(torch.stack(squares) if squares else none, ids)
-    digests, shorter_sides = tuple(image.digest for image in opened), tuple(image.shorter_side for image in opened)
-    return Chunk(source, positions, digests, shorter_sides, file_sizes, files, tuple(bad), num_known)
-
-
-def _open(found: Found, side: int | None, is_known: IsKnown | None, position: int) -> _Opened | BadImage | None:
-    """An image opened once; None for one that is known."""
+def _open(
+    found: Found, side: int | None, is_known: IsKnown | None, position: int
+) -> tuple[Opened, Tensor, bytes] | BadImage | None:
+    """An image opened once, with its square (3, side, side) and its file; None for one that is known."""
     try:
         content = found.source.encoded(position)
         digest = b""
@@ -299,19 +294,18 @@ def _open(found: Found, side: int | None, is_known: IsKnown | None, position: in
             if is_known(digest):
                 return None
         with open_image(io.BytesIO(content)) as image:
-            shorter_side = min(image.size)
+            opened = Opened(position, digest, min(image.size), len(content))
             # An eighth of the size is twice as fast and finds the same: all of a JPEG is read, less is put out.
             picture = upright_rgb(image, in_full if side is not None else lambda width, height: 8)
     except BadImageError as error:
         name = found.names[position]
         # "./a.png" is "a.png"; the address of a record in a store stays as it is.
         return BadImage(name if is_remote(name) else str(Path(name)), error.reason)
-    num_bytes, square = len(content), None
-    if side is not None:
-        square = square_picture(picture, side)
-        longest = 1024 + side * (3 * side + 1) * 101 // 100  # of any PNG of the square
-        content = content if num_bytes <= longest else b""
-    return _Opened(position, digest, shorter_side, num_bytes, content, square)
+    if side is None:
+        return opened, torch.empty(0), content
+    longest = 1024 + side * (3 * side + 1) * 101 // 100  # of any PNG of the square
+    square = torch.from_numpy(square_picture(picture, side)).permute(2, 0, 1)
+    return opened, square, content if len(content) <= longest else b""
 
 
 def _of_arrays(found: Found, side: int | None, is_known: IsKnown | None, report: Progress) -> Iterator[Chunk]:
@@ -320,12 +314,11 @@ def _of_arrays(found: Found, side: int | None, is_known: IsKnown | None, report:
     assert source.image_size is not None
     for start in range(0, total, CHUNK):
         lot = range(start, min(start + CHUNK, total))
-        known = [at for at in lot if is_known is not None and is_known(found.digests.get(at, b""))]
-        kept = tuple(sorted({*lot} - {*known}))
+        digests = {at: found.digests.get(at, b"") for at in lot}
+        kept = [at for at in lot if is_known is None or not is_known(digests[at])]
         images = source.subset(torch.tensor(kept, dtype=torch.int64))
         if side is not None and source.image_size != (side, side):
             images = ArraySource(square_arrays(images, side), images.ids)
-        digests = tuple(found.digests.get(at, b"") for at in kept)
-        sides, count = (min(source.image_size),) * len(kept), len(kept)
-        yield Chunk(images, kept, digests, sides, (0,) * count, (b"",) * count, (), len(known))
+        opened = [Opened(at, digests[at], min(source.image_size), 0) for at in kept]
+        yield Chunk(images, opened, num_known=len(lot) - len(kept))
         report(lot[-1] + 1, total)

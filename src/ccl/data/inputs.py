@@ -53,7 +53,8 @@ class Found:
         """The images at these positions, without the notes."""
         places = positions.tolist()
         digests = {at: self.digests[place] for at, place in enumerate(places) if place in self.digests}
-        return Found(self.source.subset(positions), tuple(self.names[place] for place in places), (), digests)
+        names = SourceNames(self.source, places) if isinstance(self.names, SourceNames) else None
+        return Found(self.source.subset(positions), names or tuple(self.names[place] for place in places), (), digests)
 
 
 def find_images(images: Images, scratch: Path, progress: Progress | None = None) -> Found:
@@ -84,11 +85,11 @@ def find_named(inputs: Sequence[str | Path], scratch: Path, progress: Progress |
             files = _Files(scratch, progress)
             for item in some:
                 files.add(item)
-            parts.append(Found(FileSource(files.paths), files.names, files.notes()))
+            parts.append(Found(FileSource(files.paths), tuple(files.names), files.notes()))
     if len(parts) == 1:
         return parts[0]
     joined = JoinedSource([part.source for part in parts])
-    every_name = [name for part in parts for name in part.names]
+    every_name = tuple(name for part in parts for name in part.names)
     notes = tuple(line for part in parts for line in part.notes)
     return Found(joined.with_ids(torch.arange(len(joined))), every_name, notes)
 
@@ -250,7 +251,7 @@ def find_held(images: Iterable[object]) -> Found:
         if ambiguous
         else ""
     )
-    return Found(_source(things), names, (note,) if note else (), digests)
+    return Found(_source(things), tuple(names), (note,) if note else (), digests)
 
 
 def _source(things: Sequence[RawImage]) -> ImageSource:
@@ -261,7 +262,7 @@ def _source(things: Sequence[RawImage]) -> ImageSource:
     paths = [thing for thing in things if isinstance(thing, str)]
     if paths:
         return FileSource([os.path.abspath(path) for path in paths])
-    return EncodedSource([thing for thing in things if isinstance(thing, bytes)], torch.arange(len(things)))
+    return EncodedSource([thing for thing in things if isinstance(thing, bytes)])
 
 
 def _each(images: Iterable[object]) -> Iterable[object]:

@@ -189,9 +189,9 @@ class FileSource(ImageSource):
 class EncodedSource(ImageSource):
     """Images as encoded bytes held in memory: the form in which the past is kept."""
 
-    def __init__(self, files: Sequence[bytes], ids: Tensor) -> None:
+    def __init__(self, files: Sequence[bytes], ids: Tensor | None = None) -> None:
         self.files = list(files)
-        self.ids = ids  # (N,)
+        self.ids = torch.arange(len(self.files)) if ids is None else ids  # (N,)
 
     def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         return decode(io.BytesIO(self.files[position]), reduction)
