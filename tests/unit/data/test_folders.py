@@ -1,7 +1,8 @@
-"""Image folders in their three layouts, with the odd files that real folders hold."""
+"""Image folders in their three layouts, with the odd files that real folders hold, and at their limits."""
 
 import io
 import os
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ccl.data import FileSource, load_dataset
+from ccl.data import FileSource, chain, class_incremental, load_dataset
 from ccl.data.folders import scan
 from ccl.errors import UserError
 
@@ -76,6 +77,7 @@ def test_what_is_passed_over_is_said(tmp_path: Path) -> None:
     _image(tmp_path / "loose.png")
     _image(tmp_path / "a" / "1.png")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "readme.txt").write_text("soon")
     dataset = scan(tmp_path)
     assert dataset.class_names == ("a",)
     assert any("empty" in note for note in dataset.notes)
@@ -85,7 +87,7 @@ def test_what_is_passed_over_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "holds no images"),
+        ([], r"holds no images \(\.bmp, .*\)$"),
         (["val/a/1.png"], "has val/ but no train/"),
         (["train/a/1.png"], "neither val/ nor test/"),
         (["train/ant/1.png", "test/aunt/1.png"], "class 'aunt' .* did you mean 'ant'"),
@@ -162,6 +164,57 @@ def test_bad_files_are_skipped_and_listed(tmp_path: Path) -> None:
     (tmp_path / "train" / "b" / "01.png").write_bytes(b"PNG")
     with pytest.raises(UserError, match=r"^3 of 41 images can't be decoded, the first is .*04\.png: [^\n]*$"):
         load_dataset("folder", tmp_path, resize=3)
+
+
+def test_links_to_themselves_are_passed_over(tmp_path: Path) -> None:
+    _image(tmp_path / "a" / "1.png")
+    for name in ("loop.png", "b", "a/loop.png", "a/b"):
+        os.symlink(Path(name).name, tmp_path / name)
+    dataset = load_dataset("folder", tmp_path)
+    assert isinstance(dataset.train, FileSource)
+    assert dataset.train.names == [str(tmp_path / "a" / "1.png")]
+    assert dataset.class_names == ("a",)
+
+
+@pytest.mark.parametrize(("name", "labels"), [("1.png", None), ("a/1.png", [0]), ("train/1.png", None)])
+def test_one_image_is_a_dataset(tmp_path: Path, name: str, labels: list[int] | None) -> None:
+    _image(tmp_path / name, shade=9)
+    for dataset in (load_dataset("folder", tmp_path), load_dataset("folder", tmp_path, resize=2)):
+        assert (len(dataset.train), dataset.train.ids.tolist(), dataset.test) == (1, [0], None)
+        assert dataset.train.picture(0).getpixel((0, 0)) == (9, 9, 9)
+        assert (None if dataset.train_labels is None else dataset.train_labels.tolist()) == labels
+
+
+def test_the_same_image_in_many_places_has_many_ids(tmp_path: Path) -> None:
+    for name in ("train/a/1.png", "train/a/2.png", "train/b/1.png", "val/a/1.png"):
+        _image(tmp_path / name, shade=3)
+    dataset = load_dataset("folder", tmp_path)
+    assert dataset.train_labels is not None
+    assert dataset.train_labels.tolist() == [0, 0, 1]
+    assert dataset.test is not None
+    assert [*dataset.train.ids.tolist(), *dataset.test.ids.tolist()] == [0, 1, 2, 3]
+    steps = class_incremental(dataset.train_labels, 2, seed=0)
+    arrivals = chain([dataset.train.subset(step.indices) for step in steps])
+    assert sorted(arrivals.ids.tolist()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("locked", "asked"), [("x", "x"), ("x", "x/y"), ("x/y", "x")])
+def test_an_unreadable_folder_is_one_clear_line(locked: str, asked: str) -> None:
+    is_root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folders are closed to others
+        root = Path(place)
+        root.chmod(0o755)
+        _image(root / "x" / "y" / "1.png")
+        (root / locked).chmod(0)
+        try:
+            if is_root:  # may read everything, so another user has to ask
+                os.seteuid(65534)
+            with pytest.raises(UserError, match=r"can't (open|list) .*: Permission denied$"):
+                load_dataset(f"folder:{asked}", root)
+        finally:
+            if is_root:
+                os.seteuid(0)
+            (root / locked).chmod(0o755)
 
 
 @pytest.mark.needs_data

@@ -144,31 +144,6 @@ def test_resized_files_are_the_same_files(tree: Path) -> None:
             assert np.abs(pixels[-1, -1] - last).max() <= 2, path.name
 
 
-@pytest.mark.parametrize("resize", [None, 3])
-def test_the_number_of_threads_changes_nothing(tree: Path, monkeypatch: pytest.MonkeyPatch, resize: int | None) -> None:
-    outcomes = []
-    for num_threads in (1, 7):
-        monkeypatch.setattr(os, "cpu_count", lambda num=num_threads: num)
-        heard: list[tuple[int, int]] = []
-        dataset = load_dataset("folder", tree, resize=resize, progress=lambda *now, to=heard: to.append(now))
-        num_files = 2 * (NUM_PLAIN + len(CONVERTED) + len(REFUSED))
-        assert heard == [*((number, num_files) for number in range(1, num_files + 1)), (1, 1)]
-        pixels = [np.asarray(dataset.train.picture(position)).tobytes() for position in range(len(dataset.train))]
-        outcomes.append((dataset.skipped, dataset.fingerprint, pixels))
-    assert outcomes[0] == outcomes[1]
-
-
-@pytest.mark.parametrize("resize", [None, 2])
-def test_a_twentieth_may_be_bad_and_more_stops_with_advice(tmp_path: Path, resize: int | None) -> None:
-    for number in range(19):
-        Image.new("RGB", (3, 3)).save(tmp_path / f"{number:02}.png")
-    (tmp_path / "bad\n1.png").write_bytes(b"")
-    assert len(load_dataset("folder", tmp_path, resize=resize).train) == 19
-    (tmp_path / "bad 2.png").write_bytes(b"")
-    with pytest.raises(UserError, match=r"^2 of 21 images .*the first is .*/bad 1.png: .*empty; delete or replace"):
-        load_dataset("folder", tmp_path, resize=resize)
-
-
 @pytest.mark.parametrize("resize", [None, 2])
 def test_labels_of_the_test_part_follow_too(tmp_path: Path, resize: int | None) -> None:
     for part, label in (("train", "a"), ("train", "b"), ("val", "a"), ("val", "b")):
