@@ -116,14 +116,8 @@ def predict(frozen: FrozenEncoder, classifier: Classifier, rows: Tensor, any_ver
     return [Prediction(classes[c], share) for c, share in zip(best.tolist(), confidence.tolist(), strict=True)]
 
 
-def check_predictions_target(path: Path) -> None:
-    """Refuse, before any image is read, a file that could not be written."""
-    check_target(path, [".csv"], "a table of predictions")
-
-
 def write_predictions(path: Path, names: Sequence[str], predictions: Sequence[Prediction]) -> None:
     """A CSV table of path, class and confidence."""
-    check_predictions_target(path)
     found = zip(names, predictions, strict=True)
     rows = [(name, prediction.name, round(prediction.confidence, 6)) for name, prediction in found]
     write_csv(path, ["path", "class", "confidence"], rows)

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -178,7 +178,7 @@ class _Drop:
         start = student_of(self.parent) if self.parent is not None and self.step == 0 else None
         learner, viewer = build_learner(settings, device, start), build_viewer(settings, device)
         try:
-            self._train(settings, learner, viewer, images, pending.fingerprint)
+            self._train(settings, learner, viewer, images, pending["fingerprint"])
             step = self._about(new, learner) | judged(
                 self.folder, settings, self.parent, learner, viewer, images, labelled, self.past["steps"]
             )
@@ -188,7 +188,7 @@ class _Drop:
             write_file(self.folder.learning / PROBE, json.dumps(confusion))
         if self.parent is not None and (reason := lost_too_much(step, self.options.max_drop)):
             return self._refuse(step, reason)
-        return self._promote(settings, learner, new, step, pending.asked)
+        return self._promote(settings, learner, new, step, pending["asked"])
 
     def _settings_before(self) -> Settings | None:
         """Those of the folder; None where they are to be chosen for its first images. Mistakes are refused here."""
@@ -213,20 +213,28 @@ class _Drop:
         kept = self.folder.path / STEPS / f"{self.ledger.latest + 1:08d}" / BAD_IMAGES
         self.display.note(f"{len(bad)} files are not usable images and left out, e.g. {bad[0]}; all in {kept}")
 
-    def _pending(self, new: Gathered, before: Settings | None, typical: int) -> tuple["PendingDrop", Settings]:
+    def _pending(self, new: Gathered, before: Settings | None, typical: int) -> tuple[dict[str, Any], Settings]:
         """The drop, and its settings: as it began, or chosen for it and kept with it before anything is learned."""
-        fingerprint = hashlib.sha256(b"".join(new.digests)).hexdigest()[:16]  # equal for equal images in equal order
-        pending = PendingDrop(self.name, fingerprint, self.ledger.current, len(new.source))
-        begun = None if self.options.restart else pending.begun(self.folder)
-        if begun is not None and before is not None:
-            return begun, changed(before, self.asked)
+        pending: dict[str, Any] = {
+            "name": self.name,
+            "fingerprint": hashlib.sha256(b"".join(new.digests)).hexdigest()[:16],  # of equal images in equal order
+            "parent": self.ledger.current,  # the version that it is learned on
+            "num_images": len(new.source),
+        }
+        if before is not None and not self.options.restart and self._has_begun(pending):
+            return _read(self.folder), changed(before, self.asked)
         before = before if self.parent is not None else None
         settings, reasons, asked = self._chosen(len(new.source), typical, before)
         for line in reasons:
             self.display.note(line)
         if asked and self.parent is None:
             self.display.note(f"as asked: {', '.join(_flat(asked))}")
-        return replace(pending, asked=asked), settings if before is not None else resolved(settings)
+        return pending | {"asked": asked}, settings if before is not None else resolved(settings)
+
+    def _has_begun(self, pending: Mapping[str, Any]) -> bool:
+        """Whether this very drop is the one under way."""
+        begun = _read(self.folder) if is_begun(self.folder) else {}
+        return all(begun.get(name) == pending[name] for name in ("fingerprint", "parent", "num_images"))
 
     def _chosen(
         self, num_images: int, typical: int, before: Settings | None
@@ -241,11 +249,11 @@ class _Drop:
         device = str(asked.get("device", "auto" if before is None else before.device))
         return *choose(size, before, asked, is_on_gpu(device)), asked
 
-    def _begin(self, pending: "PendingDrop", settings: Settings) -> None:
+    def _begin(self, pending: Mapping[str, Any], settings: Settings) -> None:
         """From here on this drop is under way, or resumed; refuses where another one is."""
         folder = self.folder
         if is_begun(folder) and not self.options.restart:
-            if pending.begun(folder) is not None:
+            if self._has_begun(pending):
                 before = folder.settings()
                 if wrong := differences(before, settings) if before is not None else []:
                     raise UserError(
@@ -267,7 +275,7 @@ class _Drop:
         folder.write(self.ledger)  # first: it marks the folder as an encoder folder
         folder.write_settings(settings)
         folder.learning.mkdir(parents=True, exist_ok=True)
-        write_file(folder.learning / DROP, json.dumps({**asdict(pending), "began": time.time()}, indent=1))
+        write_file(folder.learning / DROP, json.dumps({**pending, "began": time.time()}, indent=1))
 
     def _train(
         self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
@@ -359,26 +367,6 @@ class _Drop:
         self.folder.prune(self.ledger, self.options.keep_versions)
         message = f"version {number}: {step['verdict']} {kept_sentence(step, num_seen)}"
         return Outcome("learned", number, message, steps[-1])
-
-
-@dataclass(frozen=True)
-class PendingDrop:
-    """The drop under way and the version it is learned on: kept in a file, so that only the same images resume it."""
-
-    name: str
-    fingerprint: str
-    parent: int
-    num_images: int
-    asked: Mapping[str, Any] = field(default_factory=dict)  # all settings that were ever asked for, this drop's on top
-
-    def begun(self, folder: EncoderFolder) -> "PendingDrop | None":
-        """This drop as it was begun before, None where it was not."""
-        if not is_begun(folder):
-            return None
-        known = {key: value for key, value in _read(folder).items() if key in asdict(self)}
-        before = replace(self, **known)
-        is_same = replace(before, name=self.name, asked=self.asked) == self
-        return before if is_same else None
 
 
 def is_begun(folder: EncoderFolder) -> bool:

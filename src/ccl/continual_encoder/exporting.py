@@ -263,10 +263,12 @@ def write_export(frozen: FrozenEncoder, path: Path, images: ImageSource | None =
     check_export_target(path)
     with TemporaryDirectory() as scratch:
         exported = export(frozen, Path(scratch) / MODEL, images)
+        is_known = bool(_timm_name(frozen))
+        readme = render("ccl.continual_encoder", "hub_readme.md.j2", is_known=is_known, card=card(frozen, exported))
         contents = {
             CONFIG: json.dumps(hub_config(frozen), indent=2).encode(),
             MODEL: exported.path.read_bytes(),
-            README: _readme(frozen, exported).encode(),
+            README: readme.encode(),
         }
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
@@ -303,32 +305,6 @@ def _timm_name(frozen: FrozenEncoder) -> str:
         return options.backbone.partition(":")[2].partition(".")[0]
     is_published = options.backbone.startswith("resnet") and options.stem == "imagenet" and options.width in (None, 64)
     return options.backbone if is_published else ""
-
-
-def _readme(frozen: FrozenEncoder, exported: Exported) -> str:
-    """The card below the front matter that hubs read; it names no licence, which only the weights' owner can."""
-    is_known = bool(_timm_name(frozen))
-    lines = [
-        "---",
-        f"library_name: {'timm' if is_known else 'ccl'}",
-        "pipeline_tag: image-feature-extraction",
-        "tags:",
-        "- image-feature-extraction",
-        "- self-supervised",
-        "- continual-learning",
-        "---",
-        "",
-    ]
-    if is_known:
-        lines += [
-            "```python",
-            "import timm",
-            "",
-            'model = timm.create_model("local-dir:FOLDER", pretrained=True)  # the folder of this file',
-            "```",
-            "",
-        ]
-    return "\n".join(lines) + "\n" + card(frozen, exported)
 
 
 def write_card(frozen: FrozenEncoder, exported: Exported) -> Path:

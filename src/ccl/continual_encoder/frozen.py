@@ -24,7 +24,6 @@ from ccl.training import Learner
 from ccl.training.checkpoint import Checkpoint
 from ccl.views import Recipe, Viewer
 
-_CHUNK = 2048  # images that are held decoded at one time
 STUDENT = "encoder."  # the learner's tensors that are the student's
 Progress = Callable[[int, int], None]  # (done, total) images
 
@@ -80,12 +79,7 @@ class FrozenEncoder:
 
     def features(self, source: ImageSource, progress: Progress | None = None) -> Tensor:
         """Rows (N, F) in the source's order, float32 on the CPU; the source may not be empty."""
-        rows = []
-        for chunk in torch.split(torch.arange(len(source)), _CHUNK):
-            rows.append(extract(self.encoder, self.sized(source.subset(chunk)), self.viewer))
-            if progress is not None:
-                progress(int(chunk[-1]) + 1, len(source))
-        return torch.cat(rows)
+        return self.read(Found.of(source), progress, max_bad=0.0).rows
 
     @property
     def preprocessing(self) -> dict[str, Any]:

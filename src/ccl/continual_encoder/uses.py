@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ccl.atomic_files import check_target
 from ccl.continual_encoder import features
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.frozen import Features, FrozenEncoder, frozen, frozen_start
@@ -146,7 +147,7 @@ def predict(
     from ccl.continual_encoder import classifiers
 
     if out is not None:
-        classifiers.check_predictions_target(out)
+        check_target(out, [".csv"], "a table of predictions")
     with closing(frozen(folder, version)) as encoder:
         path = classifier or classifiers.newest(folder, encoder, any_version)
         fitted = classifiers.load_classifier(path)
