@@ -103,7 +103,7 @@ def command(shell: Command, make_frozen: MakeFrozen, monkeypatch: pytest.MonkeyP
         return make_frozen(version=version or 3, seed=version or 3)
 
     monkeypatch.setattr(uses, "frozen", frozen)
-    monkeypatch.setattr(uses, "start", lambda folder: make_frozen(version=0, seed=99))
+    monkeypatch.setattr(uses, "frozen_start", lambda folder: make_frozen(version=0, seed=99))
     monkeypatch.setattr(uses, "remembered", lambda folder, version: None)
     return shell
 

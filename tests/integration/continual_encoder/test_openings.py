@@ -52,7 +52,7 @@ def test_a_command_opens_each_image_once(
     resize: int | None,
 ) -> None:
     monkeypatch.setattr(uses, "frozen", lambda folder, version: make_frozen(resize=resize))
-    monkeypatch.setattr(uses, "start", lambda folder: make_frozen(version=0, seed=9, resize=resize))
+    monkeypatch.setattr(uses, "frozen_start", lambda folder: make_frozen(version=0, seed=9, resize=resize))
 
     def opened_by(*arguments: object) -> Counter[str]:
         global _opened
