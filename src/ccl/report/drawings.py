@@ -21,7 +21,7 @@ from ccl.report.arms import (
     random_accuracy,
     records_of,
 )
-from ccl.report.figure_style import GREY, INK, ArmStyle, arm_styles, drawing, short, strategy_styles
+from ccl.report.figure_style import GREY, INK, ArmStyle, arm_styles, drawing, short, strategy_style
 from ccl.report.seed_statistics import Estimate, estimate
 from ccl.report.tables import text
 from ccl.runs.run_folder import RunRecord
@@ -235,14 +235,13 @@ def forest(arms: Sequence[Arm]) -> Figure | None:
     shown = [comparison for comparison in comparisons(arms) if comparison.kind == "finetuning"]
     if not shown:
         return None
-    styles = strategy_styles(arms)
     names = [short(comparison.arm.name, _NAME) for comparison in shown]
     with drawing():
         figure = Figure(figsize=(4.2 + 0.075 * max(map(len, names)), _ROW * len(shown) + 0.75))
         axes = figure.subplots()
         axes.axvline(0, color=INK, linewidth=0.9, alpha=0.55)
         for row, comparison in enumerate(shown):
-            about, (colour, marker) = comparison.difference, styles[comparison.arm.strategy]
+            about, (colour, marker) = comparison.difference, strategy_style(comparison.arm.strategy)
             filling: Any = {} if comparison.words in ("better", "worse") else {"markerfacecolor": "none"}
             if not math.isnan(about.low):
                 axes.plot([about.low, about.high], [row, row], "-", color=colour, linewidth=1.6, solid_capstyle="butt")

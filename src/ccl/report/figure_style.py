@@ -16,6 +16,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from ccl.report.arms import Arm
+from ccl.strategies import STRATEGIES
 
 INK = "#010203"  # stands for the page's text colour; nothing else is drawn in it
 GREY = "#8a8a8a"
@@ -119,32 +120,19 @@ class ArmStyle:
     line: Any  # a line style of matplotlib's
 
 
-def strategy_styles(arms: Sequence[Arm]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of each strategy, all different; one without a style gets a spare one."""
-    found: dict[str, tuple[str, str]] = {}
-    for name in sorted({arm.strategy for arm in arms}):
-        free = (style for style in _spare_styles(name) if style not in found.values())
-        found[name] = STYLES.get(name) or next(free, (GREY, "o"))
-    return found
-
-
-def _spare_styles(name: str) -> Iterator[tuple[str, str]]:
-    """Each spare colour once, then again with other markers, from a place that the name sets.
-
-    So a strategy mostly looks the same in every figure, whatever else stands in it.
-    """
-    start = zlib.crc32(name.encode(errors="replace"))
-    for turn in range(len(_SPARE_MARKERS)):
-        for place in range(start, start + len(_SPARE_COLOURS)):
-            place %= len(_SPARE_COLOURS)
-            yield _SPARE_COLOURS[place], _SPARE_MARKERS[(place + turn) % len(_SPARE_MARKERS)]
+def strategy_style(name: str) -> tuple[str, str]:
+    """Colour and marker of a strategy, the same in every figure; one of the user's own gets one by its name."""
+    others = [one for one in STRATEGIES if one not in STYLES]
+    place = others.index(name) if name in others else zlib.crc32(name.encode(errors="replace"))
+    turn, place = divmod(place, len(_SPARE_COLOURS))
+    return STYLES.get(name) or (_SPARE_COLOURS[place], _SPARE_MARKERS[(place + turn) % len(_SPARE_MARKERS)])
 
 
 def arm_styles(arms: Sequence[Arm]) -> list[ArmStyle]:
     """Colour and marker by strategy; further arms of one strategy differ in their lines, and then in their markers."""
-    found, seen, styles = [], Counter[str](), strategy_styles(arms)
+    found, seen = [], Counter[str]()
     for arm in arms:
-        colour, marker = styles[arm.strategy]
+        colour, marker = strategy_style(arm.strategy)
         # What is learned all at once is one level: never drawn through, so that it isn't taken for a curve.
         lines = _LINES[1:] if arm.is_all_at_once else _LINES
         turn, variant = divmod(seen[arm.strategy], len(lines))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ccl.catalogue import title_of
-from ccl.report.arms import make_arms
-from ccl.report.figure_style import _SPARE_COLOURS, GREY, STYLES, arm_styles, strategy_styles
+from ccl.report.figure_style import GREY, STYLES, strategy_style
 from ccl.report.run_page import HEADINGS, write_outcome
 from ccl.report.tables import text
 from ccl.runs.run_folder import RunRecord
@@ -45,30 +44,13 @@ def test_known_names_keep_their_titles() -> None:
     assert title_of("moco_v2") == "MoCoV2"
 
 
-def test_every_strategy_has_a_colour_and_a_marker_of_its_own(record_of: Make) -> None:
-    num_spare = len(_SPARE_COLOURS) - len(STRATEGIES.keys() - STYLES.keys())  # those that no known one takes
-    assert num_spare > 0
-    new = [f"method_{number}" for number in range(num_spare)]
-    styles = strategy_styles(make_arms([record_of(name, ROWS) for name in [*STRATEGIES, *new]]))
+def test_every_strategy_has_a_colour_and_a_marker_of_its_own() -> None:
+    styles = {name: strategy_style(name) for name in STRATEGIES}
     colours = [colour for colour, _ in styles.values()]
-    assert len(set(colours)) == len(colours) == len(STRATEGIES) + num_spare
+    assert len(set(colours)) == len(colours)
     assert GREY not in colours  # which stands for the random initialisation
     assert {name: styles[name] for name in STYLES} == STYLES
-
-
-def test_more_strategies_than_colours_differ_in_their_markers(record_of: Make) -> None:
-    arms = make_arms([record_of(f"method_{number}", ROWS) for number in range(40)])
-    styles = strategy_styles(arms)
-    assert len(set(styles.values())) == len(set(arm_styles(arms))) == 40
-    many = strategy_styles(make_arms([record_of(f"method_{number}", ROWS) for number in range(90)]))
-    assert len(many) == 90  # which no reader can tell apart, but nothing fails
-
-
-def test_a_strategy_looks_the_same_beside_others(record_of: Make) -> None:
-    alone = strategy_styles(make_arms([record_of("zz_new", ROWS)]))["zz_new"]
-    beside = strategy_styles(make_arms([record_of(name, ROWS) for name in ("another", "ccl", "zz_new")]))["zz_new"]
-    assert alone == beside
-    assert alone not in STYLES.values()
+    assert strategy_style("zz_new") not in STYLES.values()
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # no settings model knows the objective
