@@ -49,7 +49,7 @@ from ccl.runs.session import Session, by_part, joined_parts
 from ccl.runs.starting_weights import resolved
 from ccl.section import merged
 from ccl.settings import Settings, differences
-from ccl.training import Learner, Observer, Progress, learn_step
+from ccl.training import Learner, Loop, Observer, Progress
 from ccl.training.checkpoint import Checkpoint
 from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
@@ -291,18 +291,10 @@ class _Drop:
             if progress is None:
                 progress = Progress(self.step)
             clusters = settings.memory.clusters
-            learn_step(
-                learner,
-                images,
-                viewer,
-                build_plan(settings),
-                progress,
-                build_selection(settings),
-                min(clusters, len(images)) if isinstance(clusters, int) else None,  # None: to be estimated
-                int(self.past["next_id"]),
-                session.observer,
-                session.save,
-            )
+            plan, selection = build_plan(settings), build_selection(settings)
+            loop = Loop(learner, viewer, plan, progress, selection, session.observer, session.save)
+            groups = min(clusters, len(images)) if isinstance(clusters, int) else None  # None: to be estimated
+            loop.learn_step(images, groups, int(self.past["next_id"]))
 
     def _about(self, new: Gathered, learner: Learner) -> dict[str, Any]:
         """What the folder will remember of this step, beside how it was judged."""

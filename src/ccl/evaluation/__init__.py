@@ -16,7 +16,7 @@ from ccl.evaluation.accuracy_matrix import (
 )
 from ccl.evaluation.baseline_features import hog_with_colours, pixel_features, thumbnails
 from ccl.evaluation.drift import Drift, Reading, centroid_drift, group_agreement, neighbour_overlap, recognition
-from ccl.evaluation.health import Health, alignment, effective_rank, is_collapsed, mean_cosine, uniformity
+from ccl.evaluation.health import Health, alignment, effective_rank, mean_cosine, uniformity
 from ccl.evaluation.paper_probe import fit_paper
 from ccl.evaluation.probe_stream import ProbePart, StreamSample, embed_evenly, probe_stream
 from ccl.evaluation.probes import (
@@ -55,7 +55,6 @@ __all__ = [
     "forward_transfer",
     "group_agreement",
     "hog_with_colours",
-    "is_collapsed",
     "knn_accuracy",
     "knn_predict",
     "mean_cosine",

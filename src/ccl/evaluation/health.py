@@ -55,13 +55,13 @@ def uniformity(embeddings: Tensor) -> float:
     return math.log(total / (len(unit) * (len(unit) - 1)))
 
 
-def alignment(first: Tensor, second: Tensor, power: float = 2.0) -> float:
-    """Mean of ‖x-y‖^power over the pairs of unit rows of two views of the same images (Wang & Isola 2020)."""
+def alignment(first: Tensor, second: Tensor) -> float:
+    """Mean of ‖x-y‖² over the pairs of unit rows of two views of the same images (Wang & Isola 2020)."""
     _check(first)
     if first.shape != second.shape:
         raise ValueError(f"two views must have one shape, got {tuple(first.shape)} and {tuple(second.shape)}")
     difference = F.normalize(first.double(), dim=1) - F.normalize(second.double(), dim=1)  # (N, D)
-    return float((difference.norm(dim=1) ** power).mean())
+    return float((difference.norm(dim=1) ** 2.0).mean())
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,6 @@ def collapse_reasons(rank: float, cosine: float, is_zero: bool = False) -> tuple
     if rank < _FEWEST_DIRECTIONS:
         reasons.append(f"the embeddings use only one direction (effective rank {rank:.2f})")
     return tuple(reasons)
-
-
-def is_collapsed(embeddings: Tensor) -> bool:
-    """Whether `Health.of` finds a reason to call these embeddings collapsed."""
-    return Health.of(embeddings).is_collapsed
 
 
 def _check(embeddings: Tensor) -> None:

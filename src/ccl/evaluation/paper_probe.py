@@ -25,7 +25,6 @@ def fit_paper(
     source: ImageSource,
     labels: Tensor,
     viewer: Viewer,
-    num_classes: int | None = None,
     epochs: int = PAPER_EPOCHS,
     learning_rate: float = 30.0,
     milestones: Sequence[int] = (60, 80),
@@ -36,7 +35,7 @@ def fit_paper(
     """MoCo's linear classification: momentum 0.9, no weight decay, rate ×0.1 at the milestones; the viewer crops."""
     if len(labels) != len(source) or not len(source):
         raise ValueError(f"each image needs a label: {len(source)} images, {len(labels)} labels")
-    classes, targets = enumerate_labels(labels, num_classes)  # (C,), (N,)
+    classes, targets = enumerate_labels(labels)  # (C,), (N,)
     device = viewer.device
     centre, scale = (tensor.to(device) for tensor in _input_scaling(encoder, source, viewer, normalise))
     draws = seeding.generator(seed, "linear probe weights")

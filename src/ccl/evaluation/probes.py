@@ -64,11 +64,9 @@ def check_pairs(features: Tensor, labels: Tensor) -> None:
         raise ValueError("features contain nan or infinity")
 
 
-def enumerate_labels(labels: Tensor, num_classes: int | None = None) -> tuple[Tensor, Tensor]:
-    """The distinct labels (C,), ascending, and each row's place among them (N,); at most `num_classes` are allowed."""
+def enumerate_labels(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct labels (C,), ascending, and each row's place among them (N,)."""
     classes, targets = torch.unique(labels.cpu().long(), return_inverse=True)
-    if num_classes is not None and len(classes) > num_classes:
-        raise ValueError(f"labels hold {len(classes)} classes, more than num_classes = {num_classes}")
     return classes, targets
 
 
@@ -122,7 +120,6 @@ def choose_l2(problem: LogisticRegression) -> tuple[float, Solution | None]:
 def fit(
     features: Tensor,
     labels: Tensor,
-    num_classes: int | None = None,
     l2: float | None = None,
     tolerance: float = 1e-3,
     max_iterations: int = 500,
@@ -133,7 +130,7 @@ def fit(
     and its accuracy is that of this function to 0.1 points; a smaller tolerance, of the Newton decrement, is nearer.
     """
     check_pairs(features, labels)
-    classes, targets = enumerate_labels(labels, num_classes)  # (C,), (N,)
+    classes, targets = enumerate_labels(labels)  # (C,), (N,)
     centre, scale = moments(features)
     standard = (features.cpu().float() - centre) / scale  # (N, F)
     if tolerance < _FLOAT64_BELOW:

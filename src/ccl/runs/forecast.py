@@ -30,7 +30,7 @@ from ccl.runs.stream_builder import cut
 from ccl.section import merged
 from ccl.settings import Settings
 from ccl.strategies import RANDOM
-from ccl.training import MemoryOptions, Observer, Progress, Selection, learn_step, remember
+from ccl.training import Loop, MemoryOptions, Observer, Progress, Selection, remember
 
 # Operations a second that one recent data-centre GPU sustains on such convolutions in half precision; not measured.
 ASSUMED_GPU_RATE = 20e12
@@ -196,7 +196,7 @@ def _measured(
     stopwatch = _Stopwatch(now, patience)
     new, plan = source.subset(torch.arange(num_new)), build_plan(settings)
     with suppress(TimeoutError):
-        learn_step(learner, new, viewer, plan, Progress(1), None, None, num_images, stopwatch)
+        Loop(learner, viewer, plan, Progress(1), observer=stopwatch).learn_step(new, None, num_images)
     return Price(stopwatch.spent / stopwatch.num_images, read)
 
 

@@ -2,7 +2,7 @@
 
 from ccl.training.exemplar_selection import MemoryOptions, Remembered, Selection, remember
 from ccl.training.learner import Learner
-from ccl.training.loop import SavePoint, learn_step, learn_stream
+from ccl.training.loop import Loop, SavePoint, learn_stream
 from ccl.training.observer import Observer, Observers
 from ccl.training.optimizer import OptimizerOptions, Plan
 from ccl.training.progress import Progress
@@ -10,6 +10,7 @@ from ccl.training.update import NotFiniteError, update
 
 __all__ = [
     "Learner",
+    "Loop",
     "MemoryOptions",
     "NotFiniteError",
     "Observer",
@@ -20,7 +21,6 @@ __all__ = [
     "Remembered",
     "SavePoint",
     "Selection",
-    "learn_step",
     "learn_stream",
     "remember",
     "update",

@@ -1,7 +1,7 @@
 """The training loop: the paper's Algorithm 1, from the first image of the stream to the last."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -21,9 +21,6 @@ SavePoint = Literal["update", "epoch", "phase"]  # after a batch; after an epoch
 Save = Callable[[Progress, SavePoint], None]
 
 
-def _save_nothing(progress: Progress, point: SavePoint) -> None: ...
-
-
 def learn_stream(
     learner: Learner,
     stream: Sequence[ImageSource],
@@ -35,7 +32,7 @@ def learn_stream(
     observer: Observer | None = None,
     after_step: Callable[[int], None] = lambda step: None,
     progress: Progress | None = None,
-    save: Save = _save_nothing,
+    save: Save = lambda progress, point: None,
 ) -> None:
     """Learn D_1 … D_N one after the other, and do `after_step` when each is learned.
 
@@ -43,96 +40,91 @@ def learn_stream(
     where to begin or to resume; `save` is called wherever everything could be saved.
     """
     at = progress or Progress()
+    loop = Loop(learner, viewer, plan, at, selection, observer or Observer(), save)
     for step in range(at.step, len(stream)):
         groups = num_clusters[step] if selection is not None else None
-        num_past = sum(map(len, stream[:step]))
-        learn_step(learner, stream[step], viewer, plan, at, selection, groups, num_past, observer or Observer(), save)
+        loop.learn_step(stream[step], groups, sum(map(len, stream[:step])))
         after_step(step)
         at.step, at.epoch, at.batch, at.phase = step + 1, 0, 0, "train"
         save(at, "phase")
 
 
-def learn_step(
-    learner: Learner,
-    new: ImageSource,
-    viewer: Viewer,
-    plan: Plan,
-    at: Progress,
-    selection: Selection | None,
-    num_clusters: int | None,
-    num_past: int,
-    observer: Observer,
-    save: Save = _save_nothing,
-) -> None:
-    """Learn D_t, reading D_t and the rehearsal memory S and nothing else, from where `at` stands.
+@dataclass
+class Loop:
+    """Who learns, how, and where it stands."""
 
-    The number of clusters is estimated where it is None; `num_past` images were in D_1 … D_{t−1}.
-    """
-    if at.phase == "train":
-        images = chain([new, learner.memory.source_like(new)])  # D = D_t ∪ S
-        optimizer = at.take(plan.make_optimizer(learner))
-        if at.is_new_step:
-            learner.begin_step(at.step, images.ids, len(new), num_past)  # θ_T ← θ_q
-        else:
-            learner.rejoin_step(at.step, len(new), num_past)
-        observer.step_begins(at.step, len(new), len(images) - len(new), at.is_new_step)
-        for epoch in range(at.epoch, plan.epochs):
-            _learn_epoch(learner, images, viewer, plan, optimizer, at, observer, save)
-            learner.end_epoch()  # θ_T follows θ_q
-            observer.epoch_ends(at.step, epoch, plan.learning_rate_at(epoch))
-            at.epoch, at.batch = epoch + 1, 0
-            save(at, "epoch")
-        learner.end_step()
-        if learner.moves_weights:
-            reestimate(learner.product, images, viewer, plan.batch_size)
-        at.phase = "remember"
-        save(at, "phase")
-    if at.phase == "remember":
-        if selection is not None:
-            kept = remember(learner, new, viewer, at.step, num_clusters, selection)  # S ← S ∪ Sample(D_t)
-            if kept is not None:
-                observer.remembered(at.step, kept)
-        if plan.statistics == "remembered":
-            # The memory alone where there is one: it holds a share of D_t too, and D_t beside it would outweigh all
-            # earlier steps.
-            remembered = learner.memory.source_like(new) if len(learner.memory) else new
-            reestimate(learner.product, remembered, viewer, plan.batch_size)
-        if learner.statistics is not None:
-            learner.statistics.take(learner.product, new, viewer, plan.batch_size)
-        at.phase = "probe"
-        save(at, "phase")
+    learner: Learner
+    viewer: Viewer
+    plan: Plan
+    at: Progress
+    selection: Selection | None = None
+    observer: Observer = field(default_factory=Observer)
+    save: Save = lambda progress, point: None
 
+    def learn_step(self, new: ImageSource, num_clusters: int | None, num_past: int) -> None:
+        """Learn D_t, reading D_t and the rehearsal memory S and nothing else, from where `at` stands.
 
-def _learn_epoch(
-    learner: Learner,
-    images: ImageSource,
-    viewer: Viewer,
-    plan: Plan,
-    optimizer: torch.optim.Optimizer,
-    at: Progress,
-    observer: Observer,
-    save: Save,
-) -> None:
-    """One epoch of D = D_t ∪ S from the batch where `at` stands; each rank sees its share of a batch."""
-    here, context = (at.step, at.epoch), (plan.seed, at.step, at.epoch)
-    batches = learner.composition.batches(images.ids, learner.num_new, plan.batch_size, plan.batch_multiple, *context)
-    left = batches[at.batch :]
-    shares = viewer.batches(
-        images,
-        [ranks.own(batch.positions) for batch in left],
-        turns=[ranks.own(batch.turns) for batch in left],
-        moment=here,
-        num_views=learner.num_views,
-        num_further=learner.num_further_views,
-        further=[ranks.own(learner.has_further(batch.positions)) for batch in left],
-        plain=learner.wants_plain(len(images)),
-    )
-    for whole, own in zip(left, shares, strict=True):
-        # Every rank knows the whole batch's images, which need not travel.
-        batch = replace(own, everyone=(whole.positions, images.ids[whole.positions]))
-        at.batch += 1
-        share = at.batch / len(batches)
-        plan.set_rate(optimizer, at.epoch, share)
-        values = update(learner, batch, optimizer, here, done=(at.epoch + share) / plan.epochs)
-        observer.updated(*here, values, ranks.size() * len(batch.ids), share)
-        save(at, "update")
+        The number of clusters is estimated where it is None; `num_past` images were in D_1 … D_{t−1}.
+        """
+        learner, plan, at = self.learner, self.plan, self.at
+        if at.phase == "train":
+            images = chain([new, learner.memory.source_like(new)])  # D = D_t ∪ S
+            optimizer = at.take(plan.make_optimizer(learner))
+            if at.is_new_step:
+                learner.begin_step(at.step, images.ids, len(new), num_past)  # θ_T ← θ_q
+            else:
+                learner.rejoin_step(at.step, len(new), num_past)
+            self.observer.step_begins(at.step, len(new), len(images) - len(new), at.is_new_step)
+            for epoch in range(at.epoch, plan.epochs):
+                self._learn_epoch(images, optimizer)
+                learner.end_epoch()  # θ_T follows θ_q
+                self.observer.epoch_ends(at.step, epoch, plan.learning_rate_at(epoch))
+                at.epoch, at.batch = epoch + 1, 0
+                self.save(at, "epoch")
+            learner.end_step()
+            if learner.moves_weights:
+                reestimate(learner.product, images, self.viewer, plan.batch_size)
+            at.phase = "remember"
+            self.save(at, "phase")
+        if at.phase == "remember":
+            if self.selection is not None:
+                kept = remember(learner, new, self.viewer, at.step, num_clusters, self.selection)  # S ← S ∪ Sample(D_t)
+                if kept is not None:
+                    self.observer.remembered(at.step, kept)
+            if plan.statistics == "remembered":
+                # The memory alone where there is one: it holds a share of D_t too, and D_t beside it would outweigh all
+                # earlier steps.
+                remembered = learner.memory.source_like(new) if len(learner.memory) else new
+                reestimate(learner.product, remembered, self.viewer, plan.batch_size)
+            if learner.statistics is not None:
+                learner.statistics.take(learner.product, new, self.viewer, plan.batch_size)
+            at.phase = "probe"
+            self.save(at, "phase")
+
+    def _learn_epoch(self, images: ImageSource, optimizer: torch.optim.Optimizer) -> None:
+        """One epoch of D = D_t ∪ S from the batch where `at` stands; each rank sees its share of a batch."""
+        learner, plan, at = self.learner, self.plan, self.at
+        here, context = (at.step, at.epoch), (plan.seed, at.step, at.epoch)
+        batches = learner.composition.batches(
+            images.ids, learner.num_new, plan.batch_size, plan.batch_multiple, *context
+        )
+        left = batches[at.batch :]
+        shares = self.viewer.batches(
+            images,
+            [ranks.own(batch.positions) for batch in left],
+            turns=[ranks.own(batch.turns) for batch in left],
+            moment=here,
+            num_views=learner.num_views,
+            num_further=learner.num_further_views,
+            further=[ranks.own(learner.has_further(batch.positions)) for batch in left],
+            plain=learner.wants_plain(len(images)),
+        )
+        for whole, own in zip(left, shares, strict=True):
+            # Every rank knows the whole batch's images, which need not travel.
+            batch = replace(own, everyone=(whole.positions, images.ids[whole.positions]))
+            at.batch += 1
+            share = at.batch / len(batches)
+            plan.set_rate(optimizer, at.epoch, share)
+            values = update(learner, batch, optimizer, here, done=(at.epoch + share) / plan.epochs)
+            self.observer.updated(*here, values, ranks.size() * len(batch.ids), share)
+            self.save(at, "update")

@@ -24,7 +24,7 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
 def test_equals_scikit_learn_on_the_same_objective(l2) -> None:
     features, labels = digits()
     train, test = features[:1000], features[1000:]
-    probe = fit(train, labels[:1000], 10, l2=l2, tolerance=1e-7)
+    probe = fit(train, labels[:1000], l2=l2, tolerance=1e-7)
     spread = train.std(dim=0, correction=0)
     spread[spread == 0] = 1
     reference = LogisticRegression(C=1 / (l2 * 1000), tol=1e-8, max_iter=5000)
@@ -76,7 +76,7 @@ def test_scale_and_shift_of_the_features_change_nothing() -> None:
 def test_labels_may_be_any_integers() -> None:
     features, labels = correlated(300, 16, 3)
     names = torch.tensor([-4, 17, 90])
-    probe = fit(features, names[labels], num_classes=3)
+    probe = fit(features, names[labels])
     assert probe.classes.tolist() == [-4, 17, 90]
     assert torch.equal(probe.predict(features), names[fit(features, labels).predict(features)])
     assert probe.accuracy(features, names[labels]) > 60
@@ -195,9 +195,8 @@ def test_is_deterministic_and_works_without_gradients() -> None:
         (torch.zeros(0, 2), torch.zeros(0, dtype=torch.long), "at least one"),
         (torch.zeros(2, 2), torch.zeros(2), "integers"),
         (torch.full((2, 2), torch.nan), torch.arange(2), "nan"),
-        (torch.zeros(3, 2), torch.arange(3), "num_classes"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(features, labels, words) -> None:
     with pytest.raises(ValueError, match=words):
-        fit(features, labels, num_classes=2)
+        fit(features, labels)

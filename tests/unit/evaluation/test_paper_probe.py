@@ -84,7 +84,7 @@ def test_the_update_is_that_of_the_paper() -> None:
     source, labels = small()
     net = Net(12, 8)
     options = {"epochs": 5, "milestones": (2, 4), "batch_size": 8, "seed": 3}
-    probe = fit_paper(net, source, labels * 10 - 5, Shaking(), 3, learning_rate=0.5, **options)
+    probe = fit_paper(net, source, labels * 10 - 5, Shaking(), learning_rate=0.5, **options)
     weights, bias = by_hand(source, labels, net, rate=0.5, **options)
     torch.testing.assert_close(probe.weights, weights, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(probe.bias, bias, atol=1e-5, rtol=1e-5)
