@@ -21,6 +21,7 @@ _GONE: Mapping[str, Any] = {
     "insdisc.bank_momentum": 0.5,
     "insdisc.num_noise": None,
     "insdisc.proximal": 0.0,
+    "lump.count": "same_updates",
     "memory.include_plain": False,
     "memory.replacement": False,
     "memory.score": "variance",
@@ -32,6 +33,7 @@ _GONE: Mapping[str, Any] = {
     "predictive_distillation.distance_temperature": None,
     "predictive_distillation.teacher_statistics": "running",
     "probe.network": "product",
+    "share.count": "same_updates",
     "views.hue": None,
 }
 

@@ -1,7 +1,6 @@
 """Each new image is mixed with an old one, pixel by pixel, before the student sees it. LUMP."""
 
 import zlib
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,8 +17,7 @@ from ccl.views import ViewBatch
 class Lump(Composition):
     """λ · new + (1 − λ) · old in every view, one λ ~ Beta(alpha, alpha) for a batch. Madaan et al., ICLR 2022.
 
-    A batch holds as many pairs as a batch without mixing has images. `count` "same_updates" has as many batches an
-    epoch as pooled images would have; "every_new_image" shows each new image exactly once.
+    A batch holds as many pairs as one of pooled images has images, and an epoch as many batches.
     """
 
     # Differs: the authors keep images from the first batch on, and so mix within the first step too; their partner's
@@ -29,14 +27,12 @@ class Lump(Composition):
 
     class Options(Section):
         alpha: Positive = 0.4  # the mixing weight of a batch is drawn from Beta(alpha, alpha)
-        count: Literal["same_updates", "every_new_image"] = "same_updates"  # as share.count
 
     def __init__(self, options: Options = Options(), *, seed: int = 0) -> None:
-        self.alpha, self.count, self.seed = options.alpha, options.count, seed
+        self.alpha, self.seed = options.alpha, seed
 
     def batches(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[EpochBatch]:
-        shown = ids if self.count == "same_updates" else ids[:num_new]
-        plain = epoch_batches(shown, batch_size, *context, multiple=multiple)
+        plain = epoch_batches(ids, batch_size, *context, multiple=multiple)
         if len(ids) == num_new:
             return [EpochBatch.once(positions) for positions in plain]
         sizes = [len(part) for part in plain]

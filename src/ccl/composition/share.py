@@ -1,6 +1,6 @@
 """A given share of old images in every batch: what most of the field means by replay."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -17,58 +17,38 @@ class Share(Composition):
 
     With `most_repeats` the share is smaller where an old image would else be shown more often than that in an epoch: a
     small memory beside many new images then takes little of the batch, and is not learned by heart.
-    `count` says how long an epoch is: "same_updates" has as many batches, of the same sizes, as pooled images would
-    have, so that strategies can be compared at equal cost; "every_new_image" shows each new image exactly once.
+    An epoch has as many batches, of the same sizes, as pooled images would have: strategies compare at equal cost.
     """
 
     class Options(Section):
         old: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5  # of each batch from the second step on
-        # as many updates an epoch as pooled images have, or as many as show every new image once
-        count: Literal["same_updates", "every_new_image"] = "same_updates"
         # an old image is shown at most so often an epoch, on average; None: no limit
         most_repeats: Positive | None = None
 
     def __init__(self, options: Options = Options()) -> None:
-        self.old, self.count, self.most_repeats = options.old, options.count, options.most_repeats
+        self.old, self.most_repeats = options.old, options.most_repeats
 
     def batches(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[EpochBatch]:
+        pooled = epoch_batches(ids, batch_size, *context, multiple=multiple)
         num_old = len(ids) - num_new
         if num_old == 0:
-            return [EpochBatch.once(part) for part in epoch_batches(ids, batch_size, *context, multiple=multiple)]
-        sizes = self._sizes(ids, num_new, batch_size, multiple, *context)  # (new, old) of each batch
-        new_at, new_turns = cycled(ids[:num_new], sum(new for new, _ in sizes), *context, "batches")
-        old_at, old_turns = cycled(ids[num_new:], sum(old for _, old in sizes), *context, "old images")
+            return [EpochBatch.once(part) for part in pooled]
+        share = self.old
+        if self.most_repeats is not None:
+            share = min(share, num_old * self.most_repeats / len(ids))
+        old = [round(share * len(part)) for part in pooled]  # of each batch
+        new = [len(part) - count for part, count in zip(pooled, old, strict=True)]
+        new_at, new_turns = cycled(ids[:num_new], sum(new), *context, "batches")
+        old_at, old_turns = cycled(ids[num_new:], sum(old), *context, "old images")
         parts = zip(
-            *(torch.split(rows, [new for new, _ in sizes]) for rows in (new_at, new_turns)),
-            *(torch.split(rows, [old for _, old in sizes]) for rows in (old_at + num_new, old_turns)),
+            *(torch.split(rows, new) for rows in (new_at, new_turns)),
+            *(torch.split(rows, old) for rows in (old_at + num_new, old_turns)),
             strict=True,
         )
         return [
-            EpochBatch(torch.cat([new, old]), torch.cat([new_turn, old_turn])) for new, new_turn, old, old_turn in parts
+            EpochBatch(torch.cat([fresh, past]), torch.cat([fresh_turn, past_turn]))
+            for fresh, fresh_turn, past, past_turn in parts
         ]
-
-    def _sizes(self, ids: Tensor, num_new: int, batch_size: int, multiple: int, *context: int) -> list[tuple[int, int]]:
-        """How many new and old images each batch holds."""
-        old = self.share_of_old(len(ids) - num_new, num_new)
-        if self.count == "same_updates":
-            pooled = epoch_batches(ids, batch_size, *context, multiple=multiple)
-            return [(len(part) - round(old * len(part)), round(old * len(part))) for part in pooled]
-        of_new = max(batch_size - round(old * batch_size), 1)  # new images of a full batch
-        fresh = epoch_batches(ids[:num_new], max(of_new // multiple * multiple, multiple), *context, multiple=multiple)
-        return [(len(part), _beside(len(part), old, multiple)) for part in fresh]
-
-    def share_of_old(self, num_old: int, num_new: int) -> float:
-        """The share of a batch, with so many images in the memory and in the step."""
-        if self.most_repeats is None:
-            return self.old
-        shown = num_old * self.most_repeats  # old images of an epoch, at most
-        all_shown = num_old + num_new if self.count == "same_updates" else shown + num_new
-        return min(self.old, shown / all_shown)
-
-
-def _beside(num_new: int, old: float, multiple: int) -> int:
-    """How many old images stand beside so many new ones, in whole multiples."""
-    return round(num_new * old / (1 - old) / multiple) * multiple
 
 
 def cycled(ids: Tensor, count: int, *context: int | str) -> tuple[Tensor, Tensor]:

@@ -49,7 +49,6 @@ def test_with_one_step_all_strategies_agree(objective: str) -> None:
         ),
         ("strategy=pnr", "weights.pnr=0", "encoder.statistics=running"),
         ("strategy=lump", "memory.per_cluster=0"),
-        ("strategy=shared_rehearsal", "share.old=0", "share.count=every_new_image"),
     ],
     ids=" ".join,
 )

@@ -51,35 +51,21 @@ def test_images_come_round_again_in_new_orders_and_each_turn_is_counted() -> Non
     assert len(set(pairs)) == len(pairs)  # so no view is seen twice
 
 
-@pytest.mark.parametrize("old", [0.0, 0.25, 0.5, 0.8])
-def test_every_new_image_once(old: float) -> None:
-    batches = Share(Share.Options(old=old, count="every_new_image")).batches(ids(50, 6), 50, 10, 1, *CONTEXT)
-    new = [position for batch in batches for position in parts(batch, 50)[0]]
-    assert sorted(new) == list(range(50))
-    for batch in batches:
-        num_new, num_old = map(len, parts(batch, 50))
-        assert num_old == round(num_new * old / (1 - old))
-
-
 def test_no_old_images_is_finetuning_bit_for_bit() -> None:
     fresh = [part.tolist() for part in epoch_batches(ids(50, 0), 10, *CONTEXT)]
-    none = Share(Share.Options(old=0.0, count="every_new_image")).batches(ids(50, 6), 50, 10, 1, *CONTEXT)
     first_step = Share(Share.Options(old=0.5)).batches(ids(50, 0), 50, 10, 1, *CONTEXT)
-    assert [batch.positions.tolist() for batch in none] == fresh
     assert [batch.positions.tolist() for batch in first_step] == fresh
 
 
-@pytest.mark.parametrize("count", ["same_updates", "every_new_image"])
 @pytest.mark.parametrize("multiple", [2, 4])
-def test_batches_can_be_dealt_to_groups(count: str, multiple: int) -> None:
-    batches = Share(Share.Options(old=0.3, count=count)).batches(ids(50, 6), 50, 16, multiple, *CONTEXT)  # type: ignore[arg-type]
+def test_batches_can_be_dealt_to_groups(multiple: int) -> None:
+    batches = Share(Share.Options(old=0.3)).batches(ids(50, 6), 50, 16, multiple, *CONTEXT)
     assert all(len(batch.positions) % multiple == 0 for batch in batches)
 
 
-@pytest.mark.parametrize("count", ["same_updates", "every_new_image"])
 @pytest.mark.parametrize(("num_old", "most"), [(20, 2.0), (20, 1.0), (40, 3.0), (10, 5.0)])
-def test_a_small_memory_is_not_repeated_more_often_than_allowed(count: str, num_old: int, most: float) -> None:
-    share = Share(Share.Options(old=0.5, count=count, most_repeats=most))  # type: ignore[arg-type]
+def test_a_small_memory_is_not_repeated_more_often_than_allowed(num_old: int, most: float) -> None:
+    share = Share(Share.Options(old=0.5, most_repeats=most))
     batches = share.batches(ids(1000, num_old), 1000, 100, 1, *CONTEXT)
     shown = sum(len(parts(batch, 1000)[1]) for batch in batches)
     assert shown / num_old == pytest.approx(most, rel=0.15)  # batches hold whole images

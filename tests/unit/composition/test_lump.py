@@ -50,12 +50,6 @@ def test_batches_are_as_many_pairs_as_pooled_batches_have_images(multiple: int) 
     assert len(set(views)) == len(views)  # no view is seen twice
 
 
-def test_every_new_image_can_be_shown_exactly_once() -> None:
-    batches = Lump(Lump.Options(count="every_new_image")).batches(ids(), NUM_NEW, 8, 1, *CONTEXT)
-    new = torch.cat([batch.positions.chunk(2)[0] for batch in batches])
-    assert sorted(new.tolist()) == list(range(NUM_NEW))
-
-
 def test_both_views_of_a_pair_are_mixed_with_one_weight_for_the_batch() -> None:
     lump = Lump(seed=7)
     batch = lump.batches(ids(), NUM_NEW, 8, 1, *CONTEXT)[0]
