@@ -125,6 +125,7 @@ def test_an_output_that_is_a_file_or_holds_other_files_is_refused(tmp_path: Path
         (["lern"], "ccl: no such command 'lern'. Did you mean 'learn'? see ccl --help"),
         (["run", "demo", "--st=3"], "ccl: no such option: --st (Possible options: --out, --set); see ccl run --help"),
         (["search", "my-encoder"], "ccl: missing argument 'QUERY'; see ccl search --help"),
+        (["pin", "x", "one"], "ccl: invalid value for '[VERSION]': it must be an integer; see ccl pin --help"),
         (["run", "demo"], "ccl: --out DIR is missing: the run folder to make or to resume"),
     ],
 )

@@ -228,7 +228,3 @@ def test_mistakes_get_one_line_and_leave_nothing(tmp_path: Path, arguments: list
     assert told in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
     assert not (tmp_path / "grid").exists()
-
-
-def test_help_has_an_example() -> None:
-    assert "Example: ccl compare" in ccl("compare", "--help").stdout

@@ -1,8 +1,5 @@
 """`ccl methods`: all rows of the catalogue, without torch."""
 
-import subprocess
-import sys
-
 import pytest
 from typer.testing import CliRunner
 
@@ -59,12 +56,3 @@ def test_an_unknown_kind_gets_one_line() -> None:
     answer = CliRunner().invoke(app, ["methods", "selection"])
     assert isinstance(answer.exception, UserError)
     assert str(answer.exception) == "unknown kind 'selection'; did you mean 'selections'?"
-
-
-def test_it_needs_no_torch_and_its_help_has_an_example() -> None:
-    code = (
-        "import sys\nfrom ccl.cli.app import app\ntry:\n    app(['methods'])\nexcept SystemExit:\n    pass\n"
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
-    assert "Example: ccl methods selections" in CliRunner().invoke(app, ["methods", "--help"]).output

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -132,35 +130,6 @@ def test_mistakes_get_one_line_and_leave_nothing(
     assert told in error
     assert len(error.strip().splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["learn"], "ccl: missing argument 'IMAGES…'; see ccl learn --help"),
-        (["pin", "x", "one"], "ccl: invalid value for '[VERSION]': it must be an integer; see ccl pin --help"),
-        (["lern"], "ccl: no such command 'lern'"),
-        (["learn", "x", "--into", "y", "--max-bad", "200"], "ccl: invalid value for '--max-bad'"),
-    ],
-)
-def test_wrong_options_get_one_plain_line_too(shell: Command, arguments: list[str], told: str) -> None:
-    code, out, error = shell(*arguments)
-    assert (code, out, len(error.splitlines())) == (2, "", 1)
-    assert error.startswith(told)
-
-
-def test_help_has_an_example_and_no_torch() -> None:
-    code = "import sys, ccl.cli.app; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
-    from typer.testing import CliRunner
-
-    from ccl.cli.app import app
-
-    for name in ("encode", "probe", "predict", "search", "export"):
-        answer = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "160"})
-        assert answer.exit_code == 0
-        assert f"Example: ccl {name} my-encoder" in answer.output
-        assert "--version" in answer.output
 
 
 def assignments(values: dict[str, object], prefix: str = "") -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from canary import Canary
 from made_shards import png, write_tar
 
 from ccl.atomic_files import check_target
@@ -79,16 +80,6 @@ def test_a_wrong_target_is_refused_and_nothing_is_written(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="can't write"):
         check_target(tmp_path / "file" / "below" / "f.csv", [".csv"], "it")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.csv"]
-
-
-class Canary:
-    """Unpickled, it leaves a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Path.touch, (self.path,))
 
 
 def _bomb(path: Path) -> None:

@@ -155,16 +155,15 @@ def test_from_the_command_line(shell: Command, tmp_path: Path, weights: Path, de
     assert shell("rollback", state, "--to", "0")[0] == 0
     code, out, _ = shell("status", state)
     assert "has learned nothing yet, and starts from" in " ".join(out.split())
-    code, _, err = shell("learn", drop, "--into", tmp_path / "b", "--keep", drop)
-    assert (code, "add --from" in err) == (2, True)
-    code, _, err = shell("learn", drop, "--into", tmp_path / "b", "--set", f"encoder.weights={weights}")
-    assert (code, "--from" in err) == (2, True)
-    code, _, err = shell("learn", drop, "--into", tmp_path / "b", "--from", weights)
-    assert (code, "add --set encoder.backbone=" in err) == (2, True)
-    code, _, err = shell("learn", drop, "--into", tmp_path / "b", "--from", "resnet18")
-    assert (code, "name a file, or timm:resnet18 or torchvision:resnet18" in err) == (2, True)
-    code, _, err = shell("learn", drop, "--into", tmp_path / "b", "--from", "absent.pt")
-    assert (code, "absent.pt: there is no such file" in err) == (2, True)
+    for words, told in (
+        (["--keep", drop], "add --from"),
+        (["--set", f"encoder.weights={weights}"], "--from"),
+        (["--from", weights], "add --set encoder.backbone="),
+        (["--from", "resnet18"], "name a file, or timm:resnet18 or torchvision:resnet18"),
+        (["--from", "absent.pt"], "absent.pt: there is no such file"),
+    ):
+        code, _, err = shell("learn", drop, "--into", tmp_path / "b", *words)
+        assert (code, told in err) == (2, True)
     assert not (tmp_path / "b").exists()
 
 

@@ -150,12 +150,6 @@ def test_a_picture_has_its_file_name_below_and_its_path_when_asked(tmp_path: Pat
     assert page.count("/a/folder") == 4  # in titles and alternatives only
 
 
-def test_a_wrong_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is written as \.html"):
-        write_sheet(tmp_path / "s.pdf", answers(), "x")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_sheet_has_room_for_so_many() -> None:
     check_sheet_size(100, 19)
     with pytest.raises(UserError, match="room for 2,000 images"):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from canary import Canary
 
 from ccl.report.arms import make_arms
 from ccl.report.embedding_maps import NEW_COLOUR, OLD_COLOUR, Cloud, draw, embedding_maps, mixing, plane, read_cloud
@@ -109,18 +110,8 @@ def test_arrays_that_can_not_be_drawn_are_none(arrays: dict[str, np.ndarray], tm
     assert read_cloud(tmp_path) is None
 
 
-class Hostile:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[..., None], tuple[Path]]:
-        return Path.touch, (self.path,)
-
-
 def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
-    bad = np.array([Hostile(tmp_path / "run")], dtype=object)
+    bad = np.array([Canary(tmp_path / "run")], dtype=object)
     np.savez(tmp_path / "embeddings.npz", embeddings=bad, step=np.array([1]))
     assert read_cloud(tmp_path) is None
     assert not (tmp_path / "run").exists()
