@@ -81,22 +81,22 @@ def _show_cost(cells: "list[Cell]", out: Path, scale: str, is_here: bool, yes: b
     import torch
 
     from ccl.errors import UserError, counted
-    from ccl.runs.forecast import ASSUMED, ASSUMED_GPU_RATE, clock, operations, seconds_here, work_of
+    from ccl.runs.forecast import clock, seconds_here, work_of
     from ccl.runs.run_folder import is_finished
 
     left = [cell.settings for cell in cells if not is_finished(cell.settings, out / cell.name)]
     if not left:
         return
     has_gpu = torch.cuda.is_available()
-    is_measured = is_here and (has_gpu or scale == "mini")
     works = [work_of(settings) for settings in left]
-    # Measured once for all seeds of a strategy and an objective.
-    kinds = {(one.strategy, one.objective): (one, work.share_old) for one, work in zip(left, works, strict=True)}
-    prices = {kind: (seconds_here if is_measured else operations)(*asked) for kind, asked in kinds.items()}
-    total = sum(work.times(prices[one.strategy, one.objective]) for one, work in zip(left, works, strict=True))
-    took = f"{clock(total)} in one process here" if is_measured else f"{clock(total / ASSUMED_GPU_RATE)} on {ASSUMED}"
-    passes = sum(work.num_images for work in works) / 1e6
-    typer.echo(f"· to be run: {counted(len(left), 'run')}, {passes:,.1f} million image passes: about {took}")
+    text = f"{counted(len(left), 'run')}, {sum(work.num_images for work in works) / 1e6:,.1f} million image passes"
+    if is_here and (has_gpu or scale == "mini"):
+        # Measured once for all seeds of a strategy and an objective.
+        kinds = {(one.strategy, one.objective): (one, work.share_old) for one, work in zip(left, works, strict=True)}
+        prices = {kind: seconds_here(*asked) for kind, asked in kinds.items()}
+        total = sum(work.times(prices[one.strategy, one.objective]) for one, work in zip(left, works, strict=True))
+        text += f": about {clock(total)} in one process here"
+    typer.echo(f"· to be run: {text}")
     if scale == "paper" and is_here and not has_gpu and not yes:
         raise UserError(
             "--scale paper is a GPU job and this machine has none; use --scale mini, or --yes to start anyway"

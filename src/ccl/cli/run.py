@@ -73,23 +73,18 @@ def _show_cost(settings: "Settings") -> None:
 
     device, settings = build_device(settings), resolved(settings)
     forecast.refuse_too_large(settings, device)
-    work = forecast.work_of(settings)
-    counted, here = forecast.operations(settings, work.share_old), forecast.seconds_here(settings, work.share_old)
-    learner = forecast.learner_size(settings)
-    held = forecast.size(settings.batch_size * counted.held)
-    on_gpu = forecast.clock(work.times(counted) / forecast.ASSUMED_GPU_RATE)
+    work, learner = forecast.work_of(settings), forecast.learner_bytes(settings)
+    price, total = forecast.seconds_here(settings, work.share_old), sum(learner.values())
+    checkpoint = forecast.size(total - learner["gradients"])
     rows = {
         "device": torch.cuda.get_device_name(device)
         if device.type == "cuda"
         else f"cpu, {torch.get_num_threads()} threads",
-        "network": f"{settings.encoder.backbone}, {counted.read / 1e9:,.3f} GFLOP an image forward, "
-        f"{counted.learned / 1e9:,.3f} learned",
         "training": f"{work.num_images / 1e6:,.2f} million image passes in {work.num_updates:,} updates",
         "probes, selection": f"{work.num_read / 1e6:,.2f} million images read; fitting the probes is not counted",
-        "memory": f"{forecast.size(learner.total)} networks and queues, {held} a batch's activations",
-        "disk": f"{forecast.size(learner.checkpoint)} a checkpoint, {settings.checkpoint.keep} kept; images beside",
-        "time here": f"about {forecast.clock(work.times(here))} at {1 / here.learned:,.0f} images/s, measured just now",
-        "time on a GPU": f"about {on_gpu} on {forecast.ASSUMED}",
+        "memory": f"{forecast.size(total)}: {settings.encoder.backbone}, its copies and queues; a batch on top",
+        "disk": f"{checkpoint} a checkpoint, {settings.checkpoint.keep} kept; images beside",
+        "time": f"about {forecast.clock(work.times(price))} here at {1 / price.learned:,.0f} images/s, measured just now",
     }
     for term, words in rows.items():
         typer.echo(f"{term:<18} {words}")

@@ -42,7 +42,7 @@ from ccl.errors import UserError, counted
 from ccl.loading import without_gone
 from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer
 from ccl.runs.folder_lock import locked
-from ccl.runs.forecast import clock, learner_size, operations, refuse_too_large, seconds_here, size, work
+from ccl.runs.forecast import clock, learner_bytes, refuse_too_large, seconds_here, size, work
 from ccl.runs.run import code_hash
 from ccl.runs.run_folder import METRICS, read_rows
 from ccl.runs.session import Session, by_part, joined_parts
@@ -397,9 +397,9 @@ def _plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, 
     price = seconds_here(settings, drop.share_old)
     image_bytes = 3 * (settings.data.resize or settings.views.to_recipe().size) ** 2
     held = (num_new + num_remembered) * image_bytes if settings.data.resize else 0
-    learner = learner_size(settings)
-    network = learner.total + settings.batch_size * operations(settings, drop.share_old).held
-    version = learner.checkpoint + _memory_bytes(settings, new, num_new + num_remembered, image_bytes)
+    learner = learner_bytes(settings)
+    network = sum(learner.values())
+    version = network - learner["gradients"] + _memory_bytes(settings, new, num_new + num_remembered, image_bytes)
     on_disk = keep_versions * version + settings.checkpoint.keep * version
     free = shutil.disk_usage(next(path for path in folder.absolute().parents if path.exists())).free
     old = f" and {num_remembered:,} remembered" if num_remembered else ""
@@ -408,7 +408,7 @@ def _plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, 
         "drop": f"{counted(num_new, 'new image')}{old}, {epochs}",
         "time": f"about {clock(drop.times(price))} here, at {1 / price.learned:,.0f} images/s measured just now; other "
         "work makes it longer; a probe and the check of its health come on top",
-        "memory": f"about {size(network + held)}: networks, a batch and {size(held)} of images; torch itself on top",
+        "memory": f"about {size(network + held)}: networks and {size(held)} of images; a batch and torch itself on top",
         "disk": f"about {size(version)} a version, {size(on_disk)} for {keep_versions} of them and for checkpoints; "
         f"{size(free)} are free",
     }

@@ -8,15 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from ccl.catalogue import EMBEDDINGS, VIEWS, foreign_kind, row_of
 from ccl.data import ArraySource
 from ccl.encoders import extract
 from ccl.errors import UserError
 from ccl.evaluation.paper_probe import PAPER_EPOCHS
-from ccl.loading import validated
 from ccl.runs.build import (
     build_composition,
     build_device,
@@ -27,14 +24,9 @@ from ccl.runs.build import (
     build_viewer,
 )
 from ccl.runs.stream_builder import cut
-from ccl.section import merged
 from ccl.settings import Settings
 from ccl.strategies import RANDOM
 from ccl.training import Loop, MemoryOptions, Observer, Progress, Selection, remember
-
-# Operations a second that one recent data-centre GPU sustains on such convolutions in half precision; not measured.
-ASSUMED_GPU_RATE = 20e12
-ASSUMED = f"one GPU that sustains {ASSUMED_GPU_RATE / 1e12:.0f} TFLOP/s (assumed, not measured)"
 
 # Of sets too large to be counted for a forecast: classes, and images of a class to learn from and to test on.
 _KNOWN = {
@@ -43,9 +35,8 @@ _KNOWN = {
     "imagenet-sub": (100, 1281.167, 50),
     "imagenet-full": (1000, 1281.167, 50),
 }
-_NUM_UPDATES, _PATIENCE = 10, 2.0  # that are timed, or as many as so many seconds hold
-_LARGE = 64  # pixels from which timed batches are smaller; operations are counted at no more
-_NUM_COUNTED = 32  # images of the update whose operations are counted
+_NUM_UPDATES = 10  # that are timed, or as many as there is patience for
+_LARGE = 64  # pixels from which timed batches are smaller
 
 
 @dataclass(frozen=True)
@@ -63,11 +54,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Price:
-    """Of an image: to learn it once, and to read it, in seconds or in operations."""
+    """Seconds of an image: to learn it once, and to read it."""
 
     learned: float
     read: float
-    held: float = 0.0  # bytes that learning it leaves for the backward pass, where operations are counted
 
 
 def step_sizes(settings: Settings) -> tuple[list[int], list[int], int]:
@@ -139,51 +129,14 @@ def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals
 
 
 def seconds_here(
-    settings: Settings,
-    share_old: float = 0.0,
-    now: Callable[[], float] = time.perf_counter,
-    patience: float = _PATIENCE,
+    settings: Settings, share_old: float = 0.0, now: Callable[[], float] = time.perf_counter, patience: float = 2.0
 ) -> Price:
-    """Measured on the settings' device, views included, decoding of files not; takes seconds."""
-    groups = settings.encoder.batch_norm_groups
-    num_images = min(settings.batch_size, 64 if settings.views.to_recipe().size <= _LARGE else 16)
-    num_images = groups * max(1, num_images // groups)
-    return _measured(settings, num_images, 4 * num_images, share_old, build_device(settings), now, patience)
-
-
-def operations(settings: Settings, share_old: float = 0.0) -> Price:
-    """Counted in one update on the CPU: multiplications and additions of the networks."""
-    size = settings.views.to_recipe().size
-    # A network of others may read no other size.
-    small = size if foreign_kind(settings.encoder.backbone) else min(size, _LARGE)
-    changed = {"precision": "float32", "performance": {"compile": False}, "views": {"size": small}}
-    settings = validated(merged(settings.model_dump(), {**changed, "encoder": {"batch_norm_groups": 1}}))
-    held: dict[int, int] = {}
-
-    def hold(tensor: Tensor) -> Tensor:
-        held[tensor.data_ptr()] = 0 if isinstance(tensor, nn.Parameter) else tensor.nbytes
-        return tensor
-
-    cpu, num = torch.device("cpu"), _NUM_COUNTED
-    with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(hold, lambda one: one):
-        price = _measured(settings, num, num, share_old, cpu, lambda: float(counter.get_total_flops()), None)
-    larger = (size / small) ** 2
-    return Price(larger * price.learned, larger * price.read, larger * sum(held.values()) / num)
-
-
-def _measured(
-    settings: Settings,
-    batch_size: int,
-    num_images: int,
-    share_old: float,
-    device: torch.device,
-    now: Callable[[], float],
-    patience: float | None,
-) -> Price:
-    """A second step on noise, from its second update on; of the first update alone where there is no patience."""
+    """Measured on the settings' device in a second step on noise, views included, decoding not; takes seconds."""
+    recipe, groups, device = settings.views.to_recipe(), settings.encoder.batch_norm_groups, build_device(settings)
+    batch_size = groups * max(1, min(settings.batch_size, 64 if recipe.size <= _LARGE else 16) // groups)
     settings = settings.model_copy(update={"epochs": 1000, "batch_size": batch_size})
-    learner, viewer = build_learner(settings, device), build_viewer(settings, device)
-    size = settings.data.resize or settings.views.to_recipe().size
+    learner, viewer, num_images = build_learner(settings, device), build_viewer(settings, device), 4 * batch_size
+    size = settings.data.resize or recipe.size
     source = ArraySource(torch.randint(256, (num_images, 3, size, size), dtype=torch.uint8))
     started = now()
     extract(learner.encoder, source, viewer, batch_size)
@@ -201,57 +154,43 @@ def _measured(
 
 
 class _Stopwatch(Observer):
-    """Ends a step after so many updates, or when time is up."""
+    """Ends a step after ten updates and one to warm up, or when time is up."""
 
-    def __init__(self, now: Callable[[], float], patience: float | None) -> None:
+    def __init__(self, now: Callable[[], float], patience: float) -> None:
         self._now, self._patience = now, patience
-        self._is_warm = patience is None
+        self._started: float | None = None
         self.num_images = self._num_updates = 0
         self.spent = 0.0
-        self._started = now()
 
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
-        if not self._is_warm:  # the first update warms everything up
-            self._is_warm, self._started = True, self._now()
+        if self._started is None:
+            self._started = self._now()
             return
         self.num_images, self._num_updates = self.num_images + num_images, self._num_updates + 1
         self.spent = self._now() - self._started
-        if self._patience is None or self.spent >= self._patience or self._num_updates == _NUM_UPDATES:
+        if self.spent >= self._patience or self._num_updates == _NUM_UPDATES:
             raise TimeoutError
 
 
-@dataclass(frozen=True)
-class LearnerSize:
-    """Bytes of a learner's tensors; images, activations and what grows with the stream come on top."""
+def learner_bytes(settings: Settings) -> dict[str, float]:
+    """Of a learner's tensors by name, its "gradients" and its optimizer's "momentum"; none is allocated.
 
-    tensors: Mapping[str, float]  # of a checkpoint, by name, without the optimizer's
-    trained: float  # of what an optimizer moves, and so of its gradients
-    moments: float  # of the optimizer
-
-    @property
-    def checkpoint(self) -> float:
-        return sum(self.tensors.values()) + self.moments
-
-    @property
-    def total(self) -> float:
-        return self.checkpoint + self.trained
-
-
-def learner_size(settings: Settings) -> LearnerSize:
-    """Of a learner with its copies and queues, made without memory."""
+    Images, activations and what grows with the stream come on top.
+    """
     meta = torch.device("meta")
     with meta:
         # Weights are stored in float32, whatever is computed with.
         learner = build_learner(settings.model_copy(update={"precision": "float32"}), meta)
-    tensors = {name.removeprefix("registered_parts."): float(t.nbytes) for name, t in learner.state_dict().items()}
-    trained = float(sum(parameter.nbytes for parameter in learner.trained_parameters().values()))
-    return LearnerSize(tensors, trained, trained * (2 if settings.optimizer.name == "adamw" else 1))
+    found = {name.removeprefix("registered_parts."): float(t.nbytes) for name, t in learner.state_dict().items()}
+    gradients = float(sum(parameter.nbytes for parameter in learner.trained_parameters().values()))
+    moments = 2 if settings.optimizer.name == "adamw" else 1
+    return found | {"gradients": gradients, "momentum": moments * gradients}
 
 
 def refuse_too_large(settings: Settings, device: torch.device) -> None:
     """Refuse a learner that the device can't hold, and name its largest tensors."""
     try:
-        found = learner_size(settings)
+        found = learner_bytes(settings)
     except UserError:
         raise
     except Exception:
@@ -259,13 +198,13 @@ def refuse_too_large(settings: Settings, device: torch.device) -> None:
             return
         raise UserError("the learner is larger than any memory; set smaller sizes") from None
     limit = device_memory(device)
-    if not limit or found.total <= limit:
+    if not limit or sum(found.values()) <= limit:
         return
-    largest = sorted(found.tensors, key=lambda name: -found.tensors[name])[:3]
-    named = ", ".join(f"{name} {size(found.tensors[name])}" for name in largest)
+    tensors = sorted(found.keys() - {"gradients", "momentum"}, key=found.__getitem__, reverse=True)
+    named = ", ".join(f"{name} {size(found[name])}" for name in tensors[:3])
     where = f"device {device}" if device.type == "cuda" else "this machine"
     raise UserError(
-        f"the learner needs {size(found.total)} of memory, and {where} has {size(limit)}; "
+        f"the learner needs {size(sum(found.values()))} of memory, and {where} has {size(limit)}; "
         f"set smaller sizes; its largest tensors: {named}"
     )
 

@@ -1,6 +1,5 @@
-"""What is foretold of a run: counts by hand, operations by the layers' own formula, memory by the learner itself."""
+"""What is foretold of a run: counts by hand, memory by the learner itself."""
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,8 @@ from ccl.runs.build import build_learner, build_plan
 from ccl.runs.forecast import (
     Price,
     clock,
-    learner_size,
+    learner_bytes,
     num_remembered,
-    operations,
     refuse_too_large,
     seconds_here,
     work_of,
@@ -73,28 +71,6 @@ def test_reading_counts_probes_and_selection() -> None:
     assert read(0, "strategy=simple_rehearsal", "memory.clusters=estimate") == 500
 
 
-def test_operations_follow_the_passes_of_each_strategy() -> None:
-    """A backward pass costs nearly two forward ones: the images themselves need no gradient."""
-
-    def learned(*changes: str, share_old: float = 0.0) -> float:
-        found = operations(load_settings("cifar100-mini", ["strategy=finetuning", *changes]), share_old)
-        return found.learned / found.read
-
-    near = partial(pytest.approx, rel=0.05)
-    assert learned() == near(4)
-    assert learned("objective=simclr") == near(6)
-    assert learned("objective=insdisc") == near(3)
-    assert learned("strategy=simple_rehearsal", share_old=0.25) == near(4)
-    assert learned("strategy=ccl", share_old=0.25) == near(4 + 5 / 4)
-
-
-def test_operations_of_a_resnet_are_those_of_its_layers() -> None:
-    """The published count of ResNet-50 at 224 px is 4.1 billion multiply-adds; an operation here is one of the two."""
-    found = operations(load_settings("imagenet-sub", ["strategy=finetuning", "objective=insdisc"]))
-    assert found.read == pytest.approx(2 * 4.1e9, rel=0.02)
-    assert found.held == pytest.approx(90e6, rel=0.1)  # of float32 activations
-
-
 def test_a_rate_is_measured_with_views_for_every_objective() -> None:
     for objective in OBJECTIVES:
         settings = load_settings("demo", ["strategy=simple_rehearsal", f"objective={objective}", "batch_size=16"])
@@ -121,7 +97,7 @@ def test_the_size_is_what_the_learner_takes(strategy: str, objective: str) -> No
     gradients = [parameter.grad for parameter in learner.parameters() if parameter.grad is not None]
     moments = [value for state in optimizer.state.values() for value in state.values() if value.ndim]
     taken = sum(tensor.nbytes for tensor in [*learner.state_dict().values(), *gradients, *moments])
-    assert learner_size(settings).total == taken
+    assert sum(learner_bytes(settings).values()) == taken
 
 
 @pytest.mark.parametrize(
