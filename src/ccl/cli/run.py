@@ -75,16 +75,15 @@ def _show_cost(settings: "Settings") -> None:
     forecast.refuse_too_large(settings, device)
     work, learner = forecast.work_of(settings), forecast.learner_bytes(settings)
     price, total = forecast.seconds_here(settings, work.share_old), sum(learner.values())
-    checkpoint = forecast.size(total - learner["gradients"])
+    checkpoint, seconds = forecast.size(total - learner["gradients"]), forecast.clock(work.times(price))
+    threads = f"cpu, {torch.get_num_threads()} threads"
     rows = {
-        "device": torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"cpu, {torch.get_num_threads()} threads",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else threads,
         "training": f"{work.num_images / 1e6:,.2f} million image passes in {work.num_updates:,} updates",
         "probes, selection": f"{work.num_read / 1e6:,.2f} million images read; fitting the probes is not counted",
         "memory": f"{forecast.size(total)}: {settings.encoder.backbone}, its copies and queues; a batch on top",
         "disk": f"{checkpoint} a checkpoint, {settings.checkpoint.keep} kept; images beside",
-        "time": f"about {forecast.clock(work.times(price))} here at {1 / price.learned:,.0f} images/s, measured just now",
+        "time": f"about {seconds} here at {1 / price.learned:,.0f} images/s, measured just now",
     }
     for term, words in rows.items():
         typer.echo(f"{term:<18} {words}")
