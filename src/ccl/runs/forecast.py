@@ -200,7 +200,8 @@ def refuse_too_large(settings: Settings, device: torch.device) -> None:
     limit = device_memory(device)
     if not limit or sum(found.values()) <= limit:
         return
-    tensors = sorted(found.keys() - {"gradients", "momentum"}, key=found.__getitem__, reverse=True)
+    tensors = [name for name in found if name not in ("gradients", "momentum")]
+    tensors.sort(key=found.__getitem__, reverse=True)
     named = ", ".join(f"{name} {size(found[name])}" for name in tensors[:3])
     where = f"device {device}" if device.type == "cuda" else "this machine"
     raise UserError(
