@@ -14,21 +14,10 @@ import pytest
 import torch
 from in_ranks import free_port, rank_environment
 from safetensors.torch import load_file
+from tiny import TINY
 
 ROOT = Path(__file__).parents[2]
-TINY = (
-    *("dataset=symbols,textures", "data.resize=16", "data.images_per_class=6", "data.classes=4", "epochs=2"),
-    *(
-        "batch_size=12",
-        "encoder.width=4",
-        "encoder.dim=8",
-        "memory.per_cluster=2",
-        "data.workers=0",
-        "probe.after=never",
-        "threads=1",
-    ),
-    *("checkpoint.minutes=1e-9", "checkpoint.keep=100"),
-)
+SMALL = (*TINY, "probe.after=never", "threads=1", "checkpoint.minutes=1e-9", "checkpoint.keep=100")
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -101,7 +90,7 @@ def run_arguments(command: str, out: str, *more: str) -> list[str]:
     assert words[0] == "ccl"
     own = words[1 : words.index("--out")]
     # What the page sets comes last, so that it holds.
-    sets = [word for value in TINY for word in ("--set", value)]
+    sets = [word for value in SMALL for word in ("--set", value)]
     return [own[0], own[1], *sets, *own[2:], *(w for value in more for w in ("--set", value)), "--out", out]
 
 

@@ -14,6 +14,7 @@ import pytest
 from crash_test import fingerprint
 from in_ranks import free_port
 from processes import Process
+from tiny import TINY
 
 from ccl.training.checkpoint import CheckpointStore
 
@@ -21,21 +22,8 @@ pytestmark = pytest.mark.timeout(280)
 
 HANG = 120  # seconds: what no run here comes near on two busy cores
 SMALL = (
-    "dataset=symbols,textures",
-    "data.resize=16",
-    "data.images_per_class=20",
-    "data.classes=4",
-    "epochs=6",
-    "batch_size=16",
-    "encoder.width=4",
-    "encoder.dim=16",
-    "encoder.batch_norm_groups=2",
-    "moco_v2.queue_size=64",
-    "extra_sample_queue.size=16",
-    "memory.per_cluster=2",
-    "threads=1",
-    "device=cpu",
-    "data.workers=0",
+    *(*TINY, "data.images_per_class=20", "epochs=6", "batch_size=16", "encoder.dim=16", "encoder.batch_norm_groups=2"),
+    *("moco_v2.queue_size=64", "extra_sample_queue.size=16", "threads=1", "device=cpu"),
     "checkpoint.minutes=0.005",  # every third of a second: kills meet half-written ones too
 )
 

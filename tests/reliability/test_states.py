@@ -17,15 +17,8 @@ from drops import fingerprint
 from ccl.data import class_incremental, load_dataset
 
 SMALL = (
-    "epochs=6",
-    "batch_size=20",
-    "threads=1",
-    "device=cpu",
-    "encoder.width=4",
-    "encoder.dim=16",
-    "moco_v2.queue_size=32",
-    "extra_sample_queue.size=16",
-    "checkpoint.minutes=0.002",
+    *("epochs=6", "batch_size=20", "threads=1", "device=cpu", "encoder.width=4", "encoder.dim=16"),
+    *("moco_v2.queue_size=32", "extra_sample_queue.size=16", "checkpoint.minutes=0.002"),
 )
 
 Deliver = Callable[[int], Path]  # makes the folder of a drop

@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 from rich.console import Console
+from tiny import TINY
 
 from ccl.data import class_incremental
 from ccl.errors import UserError
@@ -18,18 +19,7 @@ from ccl.runs.forecast import step_sizes
 from ccl.runs.run import worth_knowing
 
 SMALL = (
-    "dataset=symbols,textures",
-    "data.resize=16",
-    "data.images_per_class=10",
-    "data.classes=4",
-    "epochs=1",
-    "batch_size=10",
-    "encoder.width=4",
-    "encoder.dim=8",
-    "moco_v2.queue_size=16",
-    "extra_sample_queue.size=8",
-    "memory.per_cluster=1",
-    "data.workers=0",
+    *(*TINY, "data.images_per_class=10", "epochs=1", "batch_size=10", "moco_v2.queue_size=16", "memory.per_cluster=1"),
     "device=cpu",
 )
 KINDS = {
