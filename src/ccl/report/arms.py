@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from statistics import fmean
 from typing import Any
 
@@ -225,11 +226,7 @@ def _of_matrix(read: Callable[[AccuracyMatrix], Tensor | float]) -> Measure:
     return lambda record: math.nan if record.accuracy is None else float(read(record.accuracy))
 
 
-def all_classes(record: RunRecord) -> float:
-    """The headline: one probe over all classes after the last step, by the paper's protocol where a run has it."""
-    return record.all_classes
-
-
+all_classes: Measure = attrgetter("all_classes")  # the headline
 all_classes_of_matrix = _of_matrix(lambda matrix: matrix.all_class_total[-1])
 
 

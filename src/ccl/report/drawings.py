@@ -100,19 +100,20 @@ def _curve(axes: Axes, arm: Arm, style: ArmStyle, curves: NDArray[np.float64], a
 
     curves: (S, T)
     """
-    line: Any = {"color": style.colour, "linewidth": 1.6, "linestyle": style.line, "label": short(arm.name, _LEGEND)}
+    colour, marker, line_style = style
+    line: Any = {"color": colour, "linewidth": 1.6, "linestyle": line_style, "label": short(arm.name, _LEGEND)}
     if arm.is_all_at_once:
         last = estimate(curves[:, -1].tolist())
         axes.axhline(last.mean, **line)
         if math.isfinite(last.std):
-            axes.axhspan(last.mean - last.std, last.mean + last.std, color=style.colour, alpha=0.1, linewidth=0)
+            axes.axhspan(last.mean - last.std, last.mean + last.std, color=colour, alpha=0.1, linewidth=0)
         return
     found = [estimate(column.tolist()) for column in curves.T]
     mean, std = np.array([about.mean for about in found]), np.array([about.std for about in found])
     places = np.arange(1, len(found) + 1)
-    axes.plot(places, mean, marker=style.marker, markersize=5, **line)
+    axes.plot(places, mean, marker=marker, markersize=5, **line)
     if np.isfinite(std).any():
-        axes.fill_between(places, mean - std, mean + std, color=style.colour, alpha=alpha, linewidth=0)
+        axes.fill_between(places, mean - std, mean + std, color=colour, alpha=alpha, linewidth=0)
 
 
 def accuracy_matrix(arm: Arm) -> Figure:
@@ -289,16 +290,17 @@ def accuracy_against(arms: Sequence[Arm], name: str) -> Figure:
     with drawing():
         figure = Figure(figsize=_SIZE)
         axes = figure.subplots()
-        for ((strategy, objective), points), look in zip(curves.items(), arm_styles([*firsts.values()]), strict=True):
+        looks = arm_styles([*firsts.values()])
+        for ((strategy, objective), points), (colour, marker, _) in zip(curves.items(), looks, strict=True):
             label = strategy_title(strategy) + (f", {title_of(objective)}" if has_objectives else "")
-            style: Any = {"color": look.colour, "linewidth": 1.6, "label": label}
+            style: Any = {"color": colour, "linewidth": 1.6, "label": label}
             if len(points) == 1:
                 axes.axhline(points[0][1].mean, linestyle="--", **style)
                 continue
             points.sort(key=lambda point: point[0])
             reach = [0.0 if math.isnan(about.low) else about.high - about.mean for _, about in points]
             heights = [about.mean for _, about in points]
-            axes.errorbar([x for x, _ in points], heights, reach, marker=look.marker or "o", capsize=2.5, **style)
+            axes.errorbar([x for x, _ in points], heights, reach, marker=marker or "o", capsize=2.5, **style)
         ticks = sorted({x for points in curves.values() for x, _ in points if not math.isnan(x)})
         if ticks and ticks[0] > 0 and ticks[-1] / ticks[0] >= 8:
             axes.set_xscale("log", base=2)

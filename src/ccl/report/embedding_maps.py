@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ccl.data.streams import evenly_spaced
 from ccl.report.arms import Arm
 from ccl.report.figure_style import Drawing, drawing, drawing_of
 from ccl.report.seed_statistics import estimate
@@ -39,7 +40,7 @@ def read_cloud(folder: Path) -> Cloud | None:
         return None
     if rows.ndim != 2 or min(rows.shape) < 2 or step.shape != (len(rows),) or step.dtype.kind not in "iu":
         return None
-    chosen = np.linspace(0, len(rows) - 1, min(len(rows), _MOST)).round().astype(int)
+    chosen = evenly_spaced(len(rows), _MOST).numpy()
     rows, is_new = rows[chosen], (step == step.max())[chosen]
     if is_new.all() or not is_new.any() or not np.isfinite(rows).all():
         return None
@@ -75,7 +76,7 @@ def plane(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
 
 def draw(places: NDArray[np.float64], is_new: NDArray[np.bool_]) -> Figure:
     """Old images as blue triangles, the newest step's as orange circles; many are thinned out evenly."""
-    chosen = np.linspace(0, len(places) - 1, min(len(places), _MOST_DRAWN)).round().astype(int)
+    chosen = evenly_spaced(len(places), _MOST_DRAWN).numpy()
     places, is_new = places[chosen], is_new[chosen]
     with drawing():
         figure = Figure(figsize=(_SIZE, _SIZE))
@@ -91,22 +92,20 @@ def draw(places: NDArray[np.float64], is_new: NDArray[np.bool_]) -> Figure:
 
 def embedding_maps(arms: Sequence[Arm]) -> tuple[list[Drawing], int]:
     """A drawing per arm with embeddings of one seed, and that seed: the one of most arms, the smallest of several."""
-    clouds = {arm.name: _clouds(arm) for arm in arms}
+    read = {arm.name: {one.settings.seed: read_cloud(one.folder) for one in arm.records} for arm in arms}
+    clouds = {name: {seed: one for seed, one in found.items() if one is not None} for name, found in read.items()}
     counts = Counter(seed for found in clouds.values() for seed in found)
     if not counts:
         return [], 0
     seed = min(counts, key=lambda one: (-counts[one], one))
-    found: list[Drawing] = []
-    for name, of_arm in ((name, of_arm) for name, of_arm in clouds.items() if seed in of_arm):
-        cloud, about = of_arm[seed], estimate([mixing(one) for one in of_arm.values()])
+    drawn: list[Drawing] = []
+    for name, found in clouds.items():
+        if seed not in found:
+            continue
+        cloud, about = found[seed], estimate([mixing(one) for one in found.values()])
         places, share = plane(cloud.rows)
         lines = [f"mixing {mixing(cloud):.2f}"]
         lines += [f"mean of {about.num} seeds {about.mean:.2f} ± {about.std:.2f}"] if about.num > 1 else []
         lines.append(f"the plane holds {100 * share:.0f} % of the variance")
-        found.append(drawing_of(name, draw(places, cloud.is_new), str(len(found)), tuple(lines)))
-    return found, seed
-
-
-def _clouds(arm: Arm) -> dict[int, Cloud]:
-    found = {record.settings.seed: read_cloud(record.folder) for record in arm.records}
-    return {seed: cloud for seed, cloud in found.items() if cloud is not None}
+        drawn.append(drawing_of(name, draw(places, cloud.is_new), str(len(drawn)), tuple(lines)))
+    return drawn, seed

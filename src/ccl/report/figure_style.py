@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from ccl.report.arms import Arm
 from ccl.strategies import STRATEGIES
 
+ArmStyle = tuple[str, str, Any]  # colour, marker (empty for lines without points), and a line style of matplotlib's
 INK = "#010203"  # stands for the page's text colour; nothing else is drawn in it
 GREY = "#8a8a8a"
 # Okabe and Ito's colours, safe for colour-blind readers, without their yellow (too pale on white); olive is Tol's.
@@ -111,15 +112,6 @@ def short(name: str, longest: int = 18) -> str:
     return plain if len(plain) <= longest else f"{plain[: longest - 1 - half]}…{plain[-half:]}"
 
 
-@dataclass(frozen=True)
-class ArmStyle:
-    """How an arm is drawn."""
-
-    colour: str
-    marker: str  # empty for lines without points
-    line: Any  # a line style of matplotlib's
-
-
 def strategy_style(name: str) -> tuple[str, str]:
     """Colour and marker of a strategy, the same in every figure; one of the user's own gets one by its name."""
     others = [one for one in STRATEGIES if one not in STYLES]
@@ -130,12 +122,13 @@ def strategy_style(name: str) -> tuple[str, str]:
 
 def arm_styles(arms: Sequence[Arm]) -> list[ArmStyle]:
     """Colour and marker by strategy; further arms of one strategy differ in their lines, and then in their markers."""
-    found, seen = [], Counter[str]()
+    found: list[ArmStyle] = []
+    seen = Counter[str]()
     for arm in arms:
         colour, marker = strategy_style(arm.strategy)
         # What is learned all at once is one level: never drawn through, so that it isn't taken for a curve.
         lines = _LINES[1:] if arm.is_all_at_once else _LINES
         turn, variant = divmod(seen[arm.strategy], len(lines))
         seen[arm.strategy] += 1
-        found.append(ArmStyle(colour, _SPARE_MARKERS[turn % len(_SPARE_MARKERS)] if turn else marker, lines[variant]))
+        found.append((colour, _SPARE_MARKERS[turn % len(_SPARE_MARKERS)] if turn else marker, lines[variant]))
     return found
