@@ -361,8 +361,9 @@ def part_name(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", own).lower()
 
 
-def known_part(what: str, name: str, rows: Mapping[str, PartRow]) -> str:
+def known_part(setting: str, name: str) -> str:
     """The name, if a row or a path has it; whether there is such a part at a path is seen when it is imported."""
+    rows, what = _KINDS[setting][0], {"retention": "part"}.get(setting, setting.rpartition(".")[2].replace("_", " "))
     if name not in rows and not is_path(name):
         raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, rows)}")
     return name

@@ -133,34 +133,19 @@ class _Common(Section):
     @field_validator("dataset", "trackers", "retention", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        return _names(value)
+        return _names(value) if isinstance(value, str) else value
 
     @field_validator("strategy")
     @classmethod
     def _known_strategy(cls, value: str) -> str:
         return known("strategy", value, STRATEGIES)
 
-    @field_validator("objective")
+    @field_validator("objective", "retention", "composition", "weight_rule")
     @classmethod
-    def _known_objective(cls, value: str) -> str:
-        return known_part("objective", value, OBJECTIVES)
-
-    @field_validator("retention")
-    @classmethod
-    def _known_retention(cls, value: list[str] | None) -> list[str] | None:
-        return None if value is None else [known_part("part", name, RETENTION) for name in value]
-
-    @field_validator("composition")
-    @classmethod
-    def _known_composition(cls, value: str | None) -> str | None:
-        return None if value is None else known_part("composition", value, COMPOSITIONS)
-
-    @field_validator("weight_rule")
-    @classmethod
-    def _known_weight_rule(cls, value: str | None) -> str | None:
-        return None if value is None else known_part("weight rule", value, WEIGHT_RULES)
+    def _known_parts(cls, value: Any, info: ValidationInfo) -> Any:
+        for name in value if isinstance(value, list) else [value] if value else []:
+            known_part(str(info.field_name), name)
+        return value
 
     @field_validator("device")
     @classmethod
@@ -187,12 +172,12 @@ else:
 
 
 def own_defaults(objective: str, strategy: str) -> dict[str, Any]:
-    """What an objective and a strategy want by default, by sections; names without a row want nothing."""
-    below: dict[str, Any] = {}
-    is_known = objective in OBJECTIVES or is_path(objective)
-    for row in (row_of("objective", objective) if is_known else None, STRATEGIES.get(strategy)):
-        below = merged(below, row.defaults if row else {})
-    return below
+    """What an objective and a strategy want by default, by sections; names that are not known want nothing."""
+    try:
+        wanted = row_of("objective", objective).defaults
+    except (KeyError, UserError):
+        wanted = {}
+    return merged(wanted, STRATEGIES.get(strategy, Strategy()).defaults)
 
 
 class Settings(_WithParts):
@@ -289,8 +274,8 @@ class Settings(_WithParts):
         what = None if method.selection is not None else f"a memory, and strategy {self.strategy} has none"
         if OLD_IMAGES not in row_of("composition", method.composition).gives:
             what = f"{OLD_IMAGES}, and composition {method.composition} has none"
-        for name in method.retention if what else ():
-            section = getattr(self, part_name(name), None)
+        for name in map(part_name, method.retention if what else ()):
+            section = getattr(self, name, None)
             if getattr(section, "target", None) == "stored":
                 raise RefusedError(f"{name}.target=stored needs {what}; set {name}.target=average")
             if getattr(section, "images", None) == "old":
@@ -311,7 +296,7 @@ def settings_class(values: Mapping[str, Any], *, are_whole: bool = False) -> typ
         ("memory.selection", memory.get("selection") if isinstance(memory, Mapping) else strategy.selection),
     ]
     retention = _names(retention) if isinstance(retention, str) else retention
-    named += [("retention", name) for name in (strategy.retention if retention is None else retention)]
+    named += [("retention", name) for name in (retention if isinstance(retention, list) else strategy.retention)]
     own = tuple(dict.fromkeys((kind, name) for kind, name in named if isinstance(name, str) and is_path(name)))
     try:
         return _class_with(own) if own else Settings

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from ccl import ranks
-from ccl.catalogue import CLUSTERS, EMBEDDINGS, ONE_POOL, SELECTIONS, VIEWS, known_part, row_of
+from ccl.catalogue import CLUSTERS, EMBEDDINGS, ONE_POOL, VIEWS, known_part, row_of
 from ccl.data import ImageSource
 from ccl.encoders import Encoder, evaluating, extract
 from ccl.memory.budget import Budget, within
@@ -37,7 +37,7 @@ class MemoryOptions(Section):
     @field_validator("selection")
     @classmethod
     def _known_selection(cls, value: str | None) -> str | None:
-        return None if value is None else known_part("selection", value, SELECTIONS)
+        return None if value is None else known_part("memory.selection", value)
 
     @field_validator("budget")
     @classmethod

@@ -13,7 +13,7 @@ from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES, par
 from ccl.errors import UserError
 from ccl.loading import dump_settings, load_settings, read_settings
 from ccl.runs.build import build_learner
-from ccl.settings import Settings, differences
+from ccl.settings import Settings, differences, own_defaults
 
 OWN = """
 import ccl.settings as settings_module
@@ -97,6 +97,7 @@ def test_what_a_folder_holds_is_read_where_the_file_is_gone(tmp_path: Path) -> N
     forget()
     read = read_settings(tmp_path / "settings.yaml")
     assert read.model_dump() == settings.model_dump()
+    assert own_defaults("my_file:AlignViews", "ccl") == {}
     with pytest.raises(UserError, match="can't import my_file"):
         build_learner(read, torch.device("cpu"))
 
