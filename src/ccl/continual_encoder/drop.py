@@ -33,8 +33,8 @@ from ccl.data import (
     ImageSource,
     chunked,
     collected,
+    find_held,
     find_images,
-    gather_arrays,
     median_side,
     write_bad_images,
 )
@@ -104,7 +104,7 @@ def _unseen(folder: EncoderFolder, images: Iterable[Any]) -> Iterator[Any]:
     if folder.exists() and not folder.knows_nothing(ledger := folder.ledger()):
         known = folder.seen(folder.load(ledger.current).about["seen"])
     for image in images:
-        (digest,) = gather_arrays([image]).digests
+        (digest,) = collected(find_held([image]), is_known=lambda digest: False).digests
         if digest not in known:
             known.add(digest)
             yield image

@@ -13,11 +13,10 @@ from ccl.data.ingest import (
     TooManyBadError,
     collected,
     gather,
-    gather_arrays,
     median_side,
     squared,
 )
-from ccl.data.inputs import Found, Images, find_images
+from ccl.data.inputs import Found, Images, find_held, find_images
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, SquaredSource, chain
 from ccl.data.streams import (
     Step,
@@ -65,9 +64,9 @@ __all__ = [
     "domain_incremental",
     "epoch_batches",
     "evenly_spaced",
+    "find_held",
     "find_images",
     "gather",
-    "gather_arrays",
     "load_dataset",
     "median_side",
     "of_classes",

@@ -1,12 +1,12 @@
 """The one pass over images: each file is opened once, for its digest, its check, its size and its pixels.
 
-`ingest` yields chunks in order; `gather`, `gather_arrays` and `collected` keep all of them. With a `side` an image is
+`ingest` yields chunks in order; `gather` and `collected` keep all of them. With a `side` an image is
 decoded once, to its centre square; without one it is decoded at an eighth of its size, to find files that are broken.
 """
 
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from torch import Tensor
 from ccl.data.arrays import content_digest, square_arrays
 from ccl.data.dataset import MAX_BAD, BadImage, Progress
 from ccl.data.decoding import BadImageError, in_full, open_image, square_picture, upright_rgb
-from ccl.data.inputs import Found, find_held, find_named
+from ccl.data.inputs import Found, Images, find_images
 from ccl.data.remote_files import is_remote
 from ccl.data.sources import ArraySource, EncodedSource, ImageSource, Spool, SquaredSource
 from ccl.errors import UserError
@@ -109,35 +109,23 @@ class Gathered:
 
 
 def gather(
-    inputs: Sequence[str | Path],
+    images: Images,
     scratch: Path,
     progress: Progress | None = None,
     side: int | None = None,
     is_known: IsKnown = lambda digest: False,
     max_bad: float = MAX_BAD,
 ) -> Gathered:
-    """The images of folders (any layout), globs, archives, shards, lists of paths and single files, input by input.
+    """Images of any kind that `find_images` takes, looked into; archives are unpacked into the folder `scratch`.
 
-    Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into `scratch`, a
-    folder that must last as long as the images are read. `progress` is called with bytes of archives, then with
-    images. More than `max_bad` percent of files that can't be decoded are refused.
+    `progress` is called with bytes of archives, then with images. More than `max_bad` percent of files that can't be
+    decoded are refused.
 
     >>> Image.new("RGB", (32, 24)).save("photo.png")
     >>> ccl.gather(["photo.png"], scratch=Path("scratch")).names
     ('photo.png',)
     """
-    return collected(find_named(inputs, scratch, progress), side, is_known, progress=progress, max_bad=max_bad)
-
-
-def gather_arrays(
-    images: Iterable[object],
-    progress: Progress | None = None,
-    side: int | None = None,
-    is_known: IsKnown = lambda digest: False,
-    max_bad: float = MAX_BAD,
-) -> Gathered:
-    """Images held in Python, as `find_held` takes them."""
-    return collected(find_held(images), side, is_known, progress=progress, max_bad=max_bad)
+    return collected(find_images(images, scratch, progress), side, is_known, progress=progress, max_bad=max_bad)
 
 
 def collected(

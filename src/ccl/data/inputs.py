@@ -69,7 +69,8 @@ def find_images(images: Images, scratch: Path, progress: Progress | None = None)
 def find_named(inputs: Sequence[str | Path], scratch: Path, progress: Progress | None = None) -> Found:
     """The images of folders (any layout), globs, archives, shards, lists of paths and single files, input by input.
 
-    Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into `scratch`.
+    Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into `scratch`, a
+    folder that must last as long as the images are read.
     """
     items = [os.fspath(item) for item in ([inputs] if isinstance(inputs, str | Path) else inputs)]
     if not items:

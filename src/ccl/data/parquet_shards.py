@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccl.data.remote_files import is_remote
-from ccl.data.shard_index import Shard, ShardIndex, ShardKind
+from ccl.data.shard_index import Reader, Shard, ShardIndex
 from ccl.data.tar_shards import LABEL_FIELDS
 from ccl.errors import UserError, require
 
@@ -89,30 +89,25 @@ def _names_of_numbers(metadata: dict[bytes, bytes] | None, column: str) -> list[
         return []
 
 
-class ParquetReader:
+def open_parquet(shard: Shard) -> Reader:
     """Reads whole row groups, as the format has it, and keeps the last ones: neighbours come without another read."""
+    shard.check()
+    file = _opened(shard)
+    column, lock = _image_column(shard, file.schema_arrow), Lock()
+    counts = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+    starts = np.cumsum([0, *counts])
 
-    def __init__(self, shard: Shard) -> None:
-        shard.check()
-        self._file = _opened(shard)
-        self._column = _image_column(shard, self._file.schema_arrow)
-        about = self._file.metadata
-        counts = [about.row_group(number).num_rows for number in range(about.num_row_groups)]
-        self._starts = np.cumsum([0, *counts])
-        self._lock = Lock()
-        self._group = lru_cache(maxsize=_KEPT_GROUPS)(self._read_group)
+    @lru_cache(maxsize=_KEPT_GROUPS)
+    def group(number: int) -> Any:
+        return file.read_row_group(number, columns=[column]).column(0)
 
-    def _read_group(self, number: int) -> Any:
-        return self._file.read_row_group(number, columns=[self._column]).column(0)
-
-    def read(self, place: int, num_bytes: int) -> bytes:
-        number = int(np.searchsorted(self._starts, place, side="right")) - 1
-        with self._lock:  # else every thread would read the same group
-            value = self._group(number)[place - int(self._starts[number])].as_py()
+    def read(place: int, num_bytes: int) -> bytes:
+        number = int(np.searchsorted(starts, place, side="right")) - 1
+        with lock:  # else every thread would read the same group
+            value = group(number)[place - int(starts[number])].as_py()
         content = value.get("bytes") if isinstance(value, dict) else value
         if content is None:
             raise ValueError("the record holds no bytes of an image")
         return bytes(content)
 
-
-PARQUET = ShardKind(index_parquet, ParquetReader)
+    return read

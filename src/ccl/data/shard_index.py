@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,36 +87,23 @@ def packed_keys(keys: Sequence[str]) -> tuple[bytes, NDArray[np.uint64]]:
     return b"\0".join(encoded), np.frombuffer(digests, np.uint64)
 
 
-class ShardReader(Protocol):
-    """An open shard; threads may read from it at one time."""
-
-    def read(self, place: int, num_bytes: int) -> bytes:
-        """The file of the image at a place; raises ValueError or OSError where there is none."""
-
-
-@dataclass(frozen=True)
-class ShardKind:
-    """How shards of a suffix are indexed and read."""
-
-    index: Callable[[Shard], ShardIndex]
-    open: Callable[[Shard], ShardReader]
+# From a place and a number of bytes to the file of the image there; raises ValueError or OSError where there is none.
+# Threads may read at one time.
+Reader = Callable[[int, int], bytes]
+Indexer = Callable[[Shard], ShardIndex]
 
 
-def index_of(shard: Shard, kind: ShardKind) -> ShardIndex:
+def index_of(shard: Shard, make: Indexer) -> ShardIndex:
     """The index as it was kept, or a new one, which is kept where that is possible."""
     whole = b"%b\0%d %d %d" % (os.fsencode(shard.path), shard.num_bytes, shard.changed_ns, _FORMAT)
     path = cache_folder() / "shards" / f"{hashlib.blake2b(whole, digest_size=16).hexdigest()}.npz"
     if (kept := _read(path)) is not None:
         return kept
     shard.check()
-    index = kind.index(shard)
+    index = make(shard)
     if shard.changed_ns <= time.time_ns() - _SETTLED_NS:
         _write(path, index)
     return index
-
-
-# A few: names are asked for shard by shard, and the keys of one can be megabytes.
-recent_index = lru_cache(maxsize=4)(index_of)
 
 
 def _write(path: Path, index: ShardIndex) -> None:

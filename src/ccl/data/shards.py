@@ -22,15 +22,15 @@ from ccl.data import remote_files
 from ccl.data.dataset import MAX_BAD, BadImage, Dataset, Progress
 from ccl.data.decoding import BadImageError, Reduction, decode, errors_as_bad_image, in_full, refuse_length
 from ccl.data.folders import HELD_OUT_EVERY, matches
-from ccl.data.parquet_shards import PARQUET
+from ccl.data.parquet_shards import index_parquet, open_parquet
 from ccl.data.remote_files import is_remote
-from ccl.data.shard_index import Shard, ShardReader, index_of, recent_index
+from ccl.data.shard_index import Reader, Shard, ShardIndex, index_of
 from ccl.data.sources import ImageSource
-from ccl.data.tar_shards import TAR
+from ccl.data.tar_shards import index_tar, open_tar
 from ccl.errors import UserError, did_you_mean
 
 PREFIX = "shards:"  # before a pattern, wherever images or datasets are named
-KINDS = {".tar": TAR, ".parquet": PARQUET}
+KINDS = {".tar": (index_tar, open_tar), ".parquet": (index_parquet, open_parquet)}  # how each is indexed and read
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _MOST_SHARDS = 1_000_000
@@ -59,7 +59,7 @@ class ShardSource(ImageSource):
     def name(self, position: int) -> str:
         shard, place = self.shards[self.numbers[position]], self._places[position]
         try:
-            index = recent_index(shard, KINDS[_suffix(shard.path)])
+            index = _recent_index(shard)
         except (OSError, ValueError):  # gone or changed
             return f"{shard.path}::{place}"
         key = index.keys[int(np.searchsorted(index.places, place))] if index.keys else place
@@ -78,7 +78,7 @@ class ShardSource(ImageSource):
         with self._errors_as_bad_image(position):
             refuse_length(num_bytes or 1)  # before it is read; 0 may mean that it is not known
             reader = _reader(self.shards[self.numbers[position]], os.getpid())
-            content = reader.read(int(self._places[position]), num_bytes)
+            content = reader(int(self._places[position]), num_bytes)
             refuse_length(len(content))
             return content
 
@@ -105,8 +105,16 @@ class ShardSource(ImageSource):
 
 # By process, so that a forked worker opens its own. What falls out is closed when no thread reads from it any more.
 @lru_cache(maxsize=_OPEN_SHARDS)
-def _reader(shard: Shard, process: int) -> ShardReader:
-    return KINDS[_suffix(shard.path)].open(shard)
+def _reader(shard: Shard, process: int) -> Reader:
+    return KINDS[_suffix(shard.path)][1](shard)
+
+
+def _index(shard: Shard) -> ShardIndex:
+    return index_of(shard, KINDS[_suffix(shard.path)][0])
+
+
+# A few: names are asked for shard by shard, and the keys of one can be megabytes.
+_recent_index = lru_cache(maxsize=4)(_index)
 
 
 class ShardedImages(NamedTuple):
@@ -134,7 +142,7 @@ def open_shards(paths: Sequence[str], progress: Progress | None = None) -> Shard
     notes: list[str] = []
     done, total = 0, sum(shard.num_bytes for shard in shards)
     for shard in shards:
-        index = index_of(shard, KINDS[_suffix(shard.path)])
+        index = _index(shard)
         counts.append(len(index.places))
         table = [classes.setdefault(name, len(classes)) for name in index.class_names]
         some = np.array([*table, -1], np.int32)[index.labels]  # the last one stands for "no label"
@@ -163,7 +171,7 @@ def _refuse_repeated_keys(shards: Sequence[Shard], hashes: NDArray[np.uint64]) -
         return
     found: list[tuple[str, str]] = []
     for shard in shards:
-        index = index_of(shard, KINDS[_suffix(shard.path)])
+        index = _index(shard)
         found += [(shard.path, index.keys[at]) for at in np.nonzero(index.key_hashes == repeated[0])[0].tolist()]
         if len(found) > 1:
             break

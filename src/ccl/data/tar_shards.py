@@ -8,8 +8,7 @@ is the text of its .cls, else "label", "cls" or "class" of its .json.
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -20,7 +19,7 @@ from ccl.data.archives import COMPRESSIONS, DAMAGE, Member, tar_members
 from ccl.data.decoding import is_image_name
 from ccl.data.folders import is_hidden
 from ccl.data.remote_files import is_remote, read_range
-from ccl.data.shard_index import Shard, ShardIndex, ShardKind, packed_keys
+from ccl.data.shard_index import Reader, Shard, ShardIndex, packed_keys
 from ccl.errors import UserError
 
 BLOCK = 512  # bytes; everything in a tar begins at a multiple of it
@@ -119,23 +118,19 @@ def _explained(shard: Shard, has_images: bool, error: BaseException) -> str:
     return f"shard {shard.path!r} is not a tar, or is damaged ({why})"
 
 
-class TarReader:
+def open_tar(shard: Shard) -> Reader:
     """Reads by position: forked processes and threads that share the handle do not get in each other's way."""
+    shard.check()
+    handle = -1 if is_remote(shard.path) else os.open(shard.path, os.O_RDONLY)
 
-    def __init__(self, shard: Shard) -> None:
-        shard.check()
-        if is_remote(shard.path):
-            self._read: Callable[[int, int], bytes] = partial(read_range, shard.path)
-        else:
-            handle = os.open(shard.path, os.O_RDONLY)
-            weakref.finalize(self, os.close, handle)
-            self._read = lambda start, num_bytes: os.pread(handle, num_bytes, start)
-
-    def read(self, place: int, num_bytes: int) -> bytes:
-        content = self._read(place * BLOCK, num_bytes) if num_bytes else b""
+    def read(place: int, num_bytes: int) -> bytes:
+        start, content = place * BLOCK, b""
+        if num_bytes:
+            content = read_range(shard.path, start, num_bytes) if handle < 0 else os.pread(handle, num_bytes, start)
         if len(content) != num_bytes:
             raise ValueError("the shard ends in the middle of this image")
         return content
 
-
-TAR = ShardKind(index_tar, TarReader)
+    if handle >= 0:
+        weakref.finalize(read, os.close, handle)
+    return read
