@@ -26,7 +26,10 @@ Listing = dict[str, list[str]]  # class -> its images, both sorted by name
 
 
 def scan(folder: Path) -> Dataset:
-    """The dataset in a folder, in whichever of the three layouts it has; nothing is decoded."""
+    """The dataset in a folder, in whichever of the three layouts it has; nothing is decoded.
+
+    Without a test part every fifth image of each class, by sorted name, is held out for the test.
+    """
     try:
         is_there = folder.is_dir()
     except OSError as error:  # it lies in a folder that may not be entered
@@ -34,62 +37,48 @@ def scan(folder: Path) -> Dataset:
     if not is_there:
         raise UserError(f"no folder {folder}; set --data-root or CCL_DATA to the folder above it")
     names = {entry.name for entry in entries(folder) if is_dir(entry)}
-    splits = [name for name in _TEST_FOLDERS if name in names]
-    if "train" in names:
-        return _split(folder, splits[0] if splits else None)
-    if splits:
-        raise UserError(f"{folder} has {splits[0]}/ but no train/")
-    return _unsplit(folder)
-
-
-def _split(folder: Path, test_name: str | None) -> Dataset:
-    listing, notes = _classes(folder / "train")
-    if not listing:
+    has_train, test_name = "train" in names, next((name for name in _TEST_FOLDERS if name in names), None)
+    if test_name is not None and not has_train:
+        raise UserError(f"{folder} has {test_name}/ but no train/")
+    inner = folder / "train" if has_train else folder
+    train, notes = _classes(inner)
+    name = folder.resolve().name
+    if not train:
         if test_name is not None:
             notes = (*notes, f"{folder}: train/ has no class folders, so {test_name}/ is skipped")
-        return _flat(folder / "train", folder.resolve().name, notes)
-    if test_name is None:
+        paths = [entry.path for entry in entries(inner) if is_image(entry)]
+        if not paths:
+            raise UserError(f"{inner} holds no images ({', '.join(sorted(SUFFIXES))})")
+        return Dataset(name, FileSource(paths), None, None, None, (), "", notes=notes)
+    if test_name is not None:
+        test, test_notes = _classes(folder / test_name)
+        if not test:
+            raise UserError(f"{folder / test_name} has no class folders with images")
+        for label in test:
+            if label not in train:
+                known = did_you_mean(label, train)
+                raise UserError(f"class {label!r} of {folder / test_name} is not in train/{known}")
+        notes = (*notes, *test_notes)
+    elif has_train:
         raise UserError(f"{folder} has train/ but neither val/ nor test/; without train/ a part would be held out")
-    held_out, test_notes = _classes(folder / test_name)
-    if not held_out:
-        raise UserError(f"{folder / test_name} has no class folders with images")
-    for name in held_out:
-        if name not in listing:
-            raise UserError(f"class {name!r} of {folder / test_name} is not in train/{did_you_mean(name, listing)}")
-    return _labelled(folder, listing, held_out, (*notes, *test_notes))
+    else:
+        test = {label: paths[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY] for label, paths in train.items()}
+        for paths in train.values():
+            del paths[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
+        held = f"every {HELD_OUT_EVERY}th image of each class, by name, is held out"
+        notes = (*notes, f"{folder} has no test part: {held}")
+    classes = tuple(train)
+    (train_files, train_labels), (test_files, test_labels) = _labelled(classes, train), _labelled(classes, test)
+    if not len(test_files):
+        return Dataset(name, train_files, train_labels, None, None, classes, "", notes=notes)
+    return Dataset(name, train_files, train_labels, test_files, test_labels, classes, "", notes=notes)
 
 
-def _unsplit(folder: Path) -> Dataset:
-    """Every fifth image of each class, by sorted name, is held out for the test."""
-    listing, notes = _classes(folder)
-    if not listing:
-        return _flat(folder, folder.resolve().name, notes)
-    train, test = {}, {}
-    for name, paths in listing.items():
-        train[name] = [path for number, path in enumerate(paths, start=1) if number % HELD_OUT_EVERY]
-        test[name] = paths[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]
-    note = f"{folder} has no test part: every {HELD_OUT_EVERY}th image of each class, by name, is held out"
-    return _labelled(folder, train, test, (*notes, note))
-
-
-def _flat(folder: Path, name: str, notes: tuple[str, ...]) -> Dataset:
-    paths = [entry.path for entry in entries(folder) if is_image(entry)]
-    if not paths:
-        raise UserError(f"{folder} holds no images ({', '.join(sorted(SUFFIXES))})")
-    return Dataset(name, FileSource(paths), None, None, None, (), "", notes=notes)
-
-
-def _labelled(folder: Path, train: Listing, test: Listing, notes: tuple[str, ...]) -> Dataset:
-    """Both parts class by class, with the labels of the classes of the training part."""
-    names = tuple(train)
-    parts: list[tuple[FileSource, Tensor] | tuple[None, None]] = []
-    for listing in (train, test):
-        paths = [path for name in names for path in listing.get(name, [])]
-        labels = [label for label, name in enumerate(names) for _ in listing.get(name, [])]
-        parts.append((FileSource(paths), torch.tensor(labels)) if paths else (None, None))
-    (train_files, train_labels), (test_files, test_labels) = parts
-    assert train_files is not None
-    return Dataset(folder.resolve().name, train_files, train_labels, test_files, test_labels, names, "", notes=notes)
+def _labelled(classes: Sequence[str], listing: Listing) -> tuple[FileSource, Tensor]:
+    """The images of a part class by class, with their labels."""
+    paths = [path for name in classes for path in listing.get(name, [])]
+    labels = [label for label, name in enumerate(classes) for _ in listing.get(name, [])]
+    return FileSource(paths), torch.tensor(labels, dtype=torch.int64)
 
 
 def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
