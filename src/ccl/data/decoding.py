@@ -136,21 +136,17 @@ def upright_rgb(image: Image.Image, reduction: Reduction = in_full) -> Image.Ima
 
 
 @contextmanager
-def errors_as_bad_image(path: Path | None = None) -> Iterator[None]:
-    """Any error becomes a BadImageError, with the path where one is given.
+def errors_as_bad_image() -> Iterator[None]:
+    """Any error becomes a BadImageError.
 
     Not a UserError: a shard that can't be opened, or a store that refuses, says nothing about an image.
     """
     try:
         yield
-    except UserError:
+    except (UserError, BadImageError):
         raise
-    except BadImageError as error:
-        if path is None:
-            raise
-        raise BadImageError(error.reason, path) from error
     except Exception as error:  # Pillow raises many kinds for broken files
-        raise BadImageError(_reason(error), path) from error
+        raise BadImageError(_reason(error)) from error
 
 
 def _reduce(image: Image.Image, reduction: Reduction) -> None:

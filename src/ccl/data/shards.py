@@ -5,9 +5,7 @@ import os
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
-from io import BytesIO
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -15,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from ccl.data import remote_files
 from ccl.data.dataset import MAX_BAD, BadImage, Dataset, Progress
-from ccl.data.decoding import BadImageError, Reduction, decode, errors_as_bad_image, in_full, refuse_length
+from ccl.data.decoding import refuse_length
 from ccl.data.folders import HELD_OUT_EVERY, matches
 from ccl.data.parquet_shards import index_parquet, open_parquet
 from ccl.data.remote_files import is_remote
@@ -65,27 +62,14 @@ class ShardSource(ImageSource):
         key = index.keys[int(np.searchsorted(index.places, place))] if index.keys else place
         return f"{shard.path}::{key}"
 
-    @contextmanager
-    def _errors_as_bad_image(self, position: int) -> Iterator[None]:
-        try:
-            with errors_as_bad_image():
-                yield
-        except BadImageError as error:  # only now is the name needed
-            raise BadImageError(error.reason, Path(self.name(position))) from error
-
     def encoded(self, position: int) -> bytes:
         num_bytes = int(self._sizes[position])
-        with self._errors_as_bad_image(position):
+        with self.naming_errors(position):
             refuse_length(num_bytes or 1)  # before it is read; 0 may mean that it is not known
             reader = _reader(self.shards[self.numbers[position]], os.getpid())
             content = reader(int(self._places[position]), num_bytes)
             refuse_length(len(content))
             return content
-
-    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
-        content = self.encoded(position)
-        with self._errors_as_bad_image(position):
-            return decode(BytesIO(content), reduction)
 
     def content_parts(self) -> Iterator[bytes | memoryview]:
         for shard in self.shards:

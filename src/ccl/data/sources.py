@@ -5,6 +5,7 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import overload
@@ -15,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccl.data.decoding import (
+    BadImageError,
     Reduction,
     decode,
     encode_png,
@@ -48,9 +50,20 @@ class ImageSource(ABC):
         """uint8 (N, 3, H, W); only where `image_size` is not None."""
         raise TypeError("these images have no common size; use picture()")
 
-    @abstractmethod
     def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
         """One decoded RGB image of whatever size it has, or reduced as asked where its format allows it."""
+        content = self.encoded(position)
+        with self.naming_errors(position):  # also of a file that was sound when the dataset was loaded
+            return decode(io.BytesIO(content), reduction)
+
+    @contextmanager
+    def naming_errors(self, position: int) -> Iterator[None]:
+        """Any error becomes a BadImageError that names the image."""
+        try:
+            with errors_as_bad_image():
+                yield
+        except BadImageError as error:  # only now is the name needed
+            raise BadImageError(error.reason, Path(self.name(position))) from error
 
     @abstractmethod
     def encoded(self, position: int) -> bytes:
@@ -158,14 +171,8 @@ class FileSource(ImageSource):
         self.names = [os.fspath(path) for path in paths]  # strings: a million Path objects are half a gigabyte
         self.ids = torch.arange(len(self.names)) if ids is None else ids  # (N,)
 
-    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
-        path = Path(self.names[position])
-        with errors_as_bad_image(path):  # also of a file that was sound when the dataset was loaded
-            return decode(path, reduction)
-
     def encoded(self, position: int) -> bytes:
-        path = Path(self.names[position])
-        with errors_as_bad_image(path), path.open("rb") as file:
+        with self.naming_errors(position), Path(self.names[position]).open("rb") as file:
             refuse_length(os.fstat(file.fileno()).st_size)
             return file.read()
 
@@ -192,9 +199,6 @@ class EncodedSource(ImageSource):
     def __init__(self, files: Sequence[bytes], ids: Tensor | None = None) -> None:
         self.files = list(files)
         self.ids = torch.arange(len(self.files)) if ids is None else ids  # (N,)
-
-    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
-        return decode(io.BytesIO(self.files[position]), reduction)
 
     def encoded(self, position: int) -> bytes:
         return self.files[position]
