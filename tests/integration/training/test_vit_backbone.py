@@ -1,11 +1,17 @@
-"""The vision transformer as a plain backbone: every objective learns with it, frozen stages stay."""
+"""Vision transformers in runs, and masked autoencoders with them."""
+
+import json
+from pathlib import Path
 
 import pytest
 import torch
+from breaking import quiet
 from networks import make_encoder
 from tiny import learn, tiny_settings
 
 from ccl.catalogue import OBJECTIVES
+from ccl.loading import load_settings
+from ccl.runs import run
 
 VIT = "encoder.backbone=vit_tiny"
 
@@ -36,3 +42,13 @@ def test_there_are_no_statistics_to_estimate_anew() -> None:
     plain, _ = learn(tiny_settings("strategy=merged_rehearsal", VIT, "epochs=1"))
     theirs = plain.encoder.state_dict()
     assert all(torch.equal(value, theirs[name]) for name, value in remembered.encoder.state_dict().items())
+
+
+def test_a_short_run_learns_to_predict_hidden_patches(tmp_path: Path) -> None:
+    settings = ["dataset=symbols", "steps=1", "strategy=finetuning", "objective=mae", "epochs=3", "encoder.width=48"]
+    run(load_settings("demo", [*settings, "threads=1"]), tmp_path / "run", quiet())
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [row["losses"]["contrast"] for row in rows if row["kind"] == "epoch"]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.9 * 47 / 48  # a guess of each patch's mean
+    print(f"losses {losses}", (tmp_path / "run" / "accuracy.csv").read_text())

@@ -1,12 +1,21 @@
-"""The nearest-neighbour probe against a loop written from the definition."""
+"""Nearest neighbours, the score of both probes, and recognition in another view."""
 
 import math
 from collections import defaultdict
 
 import pytest
 import torch
+from torch import Tensor
 
-from ccl.evaluation import fair_voters, knn_accuracy, knn_predict
+from ccl.evaluation import (
+    ProbeScore,
+    confusion_matrix,
+    fair_voters,
+    knn_accuracy,
+    knn_predict,
+    recognition,
+    score_features,
+)
 
 
 def naive(train, labels, test, num_neighbours, temperature) -> list[int]:
@@ -59,3 +68,67 @@ def test_nonsense_is_refused() -> None:
         knn_predict(train, labels, train, num_neighbours=0)
     with pytest.raises(ValueError, match="at least one"):
         knn_predict(train[:0], labels[:0], train)
+
+
+def test_confusion_by_hand() -> None:
+    labels, predicted = torch.tensor([0, 0, 1, 2, 2, 2]), torch.tensor([0, 1, 1, 0, 2, 0])
+    assert confusion_matrix(labels, predicted, 4).tolist() == [[1, 1, 0, 0], [0, 1, 0, 0], [2, 0, 1, 0], [0, 0, 0, 0]]
+
+
+def test_clearly_above_is_two_standard_errors_of_the_difference() -> None:
+    low, num = ProbeScore(36.0, 30.0, 200), 200
+    assert low.linear_error == math.sqrt(36 * 64 / num)
+    assert low.knn_error == math.sqrt(30 * 70 / num)
+    # √(36·64/200 + 45·55/200) = 4.89, twice is 9.8 points
+    assert not ProbeScore(45.0, 0.0, num).is_clearly_above(low)
+    assert ProbeScore(46.5, 0.0, num).is_clearly_above(low)
+    assert not low.is_clearly_above(ProbeScore(36.5, 0.0, num))
+    assert ProbeScore(45.0, 0.0, 2000).is_clearly_above(ProbeScore(36.0, 30.0, 2000))
+
+
+def test_separable_rows_are_told_apart_by_both_probes() -> None:
+    labels = torch.arange(40) % 2
+    rows = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)) + 20 * labels[:, None] - 10
+    score, linear = score_features(rows[:30], labels[:30], rows[30:], 1 - labels[30:])
+    assert (score.linear, score.knn, score.num_test) == (0.0, 0.0, 10)  # every test label is wrong
+    assert torch.equal(linear.predict(rows[30:]), labels[30:])
+
+
+def by_hand(first: Tensor, second: Tensor) -> float:
+    """For each row the rows of the other view by cosine; the best must be its own."""
+    right = 0
+    for place, row in enumerate(first.tolist()):
+        cosines = [
+            sum(a * b for a, b in zip(row, other, strict=True)) / (math.hypot(*row) * math.hypot(*other))
+            for other in second.tolist()
+        ]
+        right += cosines.index(max(cosines)) == place
+    return 100 * right / len(first)
+
+
+def test_as_a_plain_loop_has_it() -> None:
+    draws = torch.Generator().manual_seed(0)
+    first = torch.randn(40, 6, generator=draws)
+    second = first + 0.8 * torch.randn(40, 6, generator=draws)
+    found = recognition(first, second)
+    assert found == pytest.approx(by_hand(first, second))
+    assert 30 < found < 95  # neither all nor none, so that the loop can disagree
+    assert recognition(3 * first, second * torch.arange(1, 41)[:, None]) == pytest.approx(found)  # lengths say nothing
+    turned = torch.linalg.qr(torch.randn(6, 6, generator=draws))[0]
+    assert recognition(first @ turned, second @ turned) == pytest.approx(found)
+
+
+def test_bounds_and_draws() -> None:
+    rows = torch.eye(8)
+    assert recognition(rows, rows) == 100.0
+    assert recognition(rows, rows.roll(1, 0)) == 0.0
+    assert recognition(torch.ones(8, 3), torch.ones(8, 3)) == pytest.approx(100 / 8)  # collapsed: as by chance
+    pairs = rows[:4].repeat_interleave(2, 0)  # two images look alike: a draw of two
+    assert recognition(pairs, pairs) == pytest.approx(50.0)
+
+
+def test_nothing_to_measure() -> None:
+    assert math.isnan(recognition(torch.ones(1, 3), torch.ones(1, 3)))
+    assert math.isnan(recognition(torch.tensor([[1.0], [math.nan]]), torch.ones(2, 1)))
+    with pytest.raises(ValueError, match="one shape"):
+        recognition(torch.ones(2, 3), torch.ones(3, 3))
