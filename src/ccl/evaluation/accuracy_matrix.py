@@ -92,22 +92,23 @@ class AccuracyMatrix:
         for name, value in own.items():
             value.copy_(state[name])
 
+    def _cells(self) -> Iterator[tuple[int, str, str, Tensor]]:
+        """Each number's place in the table (after, data, probe) and a view () of it."""
+        for after, row in enumerate([None, *range(self.num_steps)]):
+            per_step, all_class, total = self._rows(row)
+            yield from ((after, str(data), PER_STEP, value) for data, value in enumerate(per_step, 1))
+            yield from ((after, str(data), ALL_CLASS, value) for data, value in enumerate(all_class, 1))
+            yield after, ALL_DATA, ALL_CLASS, total
+
     def to_csv(self, path: Path | str) -> None:
         """Write all recorded encoders: after (0 = random initialisation, 1 … T), data (1 … T, all), probe, accuracy."""
+        cells = list(self._cells())
+        recorded = {after for after, _, _, value in cells if not value.isnan()}
         with replacing(Path(path)) as unfinished, unfinished.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(COLUMNS)
-            writer.writerows(self._lines())
-
-    def _lines(self) -> Iterator[tuple[int, int | str, str, str]]:
-        for after, row in enumerate([None, *range(self.num_steps)]):
-            per_step, all_class, total = (part.tolist() for part in self._rows(row))
-            if all(map(math.isnan, [*per_step, *all_class, total])):
-                continue
             # repr is the shortest text that reads back as the very same number.
-            yield from ((after, data, PER_STEP, repr(value)) for data, value in enumerate(per_step, 1))
-            yield from ((after, data, ALL_CLASS, repr(value)) for data, value in enumerate(all_class, 1))
-            yield after, ALL_DATA, ALL_CLASS, repr(total)
+            writer.writerows((*place, repr(float(value))) for *place, value in cells if place[0] in recorded)
 
     @classmethod
     def from_csv(cls, path: Path | str) -> "AccuracyMatrix":
@@ -117,24 +118,13 @@ class AccuracyMatrix:
         if tuple(header) != COLUMNS:
             raise ValueError(f"{path}: the columns must be {', '.join(COLUMNS)}")
         try:
-            steps = [int(line[1]) for line in lines if line[1] != ALL_DATA]
-            matrix = cls(max(steps, default=0))
+            matrix = cls(max((int(line[1]) for line in lines if line[1] != ALL_DATA), default=0))
+            cells = {(str(after), data, probe): value for after, data, probe, value in matrix._cells()}
             for after, data, probe, accuracy in lines:
-                matrix._cell(int(after), data, probe).fill_(float(accuracy))
-        except (ValueError, IndexError) as error:
+                cells[after, data, probe].fill_(float(accuracy))
+        except (ValueError, IndexError, KeyError) as error:
             raise ValueError(f"{path}: not a table of accuracies: {error}") from error
         return matrix
-
-    def _cell(self, after: int, data: str, probe: str) -> Tensor:
-        """A view () of the number that one line of the table holds."""
-        if not 0 <= after <= self.num_steps:
-            raise ValueError(f"after step {after} of {self.num_steps}")
-        per_step, all_class, total = self._rows(after - 1 if after else None)
-        if (data, probe) == (ALL_DATA, ALL_CLASS):
-            return total
-        if probe not in (PER_STEP, ALL_CLASS) or int(data) < 1:
-            raise ValueError(f"data {data} with probe {probe}")
-        return (per_step if probe == PER_STEP else all_class)[int(data) - 1]
 
 
 def _unknown(*shape: int) -> Tensor:

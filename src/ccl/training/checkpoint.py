@@ -107,7 +107,10 @@ class CheckpointStore:
         sync(self.folder.parent)
         number = max(self.numbers(), default=0) + 1 if number is None else number
         path, unfinished = self.folder / f"{number:08d}", self.folder / f"{SAVING}{os.getpid()}-{number}"
-        contents = {STATE: safetensors.torch.save(_apart(tensors)), **files}
+        # Contiguous copies on the CPU: safetensors refuses gaps, and two tensors in the same memory.
+        layout = torch.contiguous_format
+        apart = {name: tensor.detach().cpu().clone(memory_format=layout) for name, tensor in tensors.items()}
+        contents = {STATE: safetensors.torch.save(apart), **files}
         contents[MANIFEST] = _manifest(number, about, contents)
         needed = sum(map(len, contents.values())) + MARGIN
         if shutil.disk_usage(self.folder).free < needed:
@@ -180,11 +183,6 @@ class CheckpointStore:
         kept = [folder for folder in present if folder not in self._bad][-self.keep :]
         for folder in present[: present.index(kept[0])]:
             self.remove(int(folder.name))
-
-
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous copies on the CPU: safetensors refuses gaps, and two tensors in the same memory."""
-    return {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
 
 
 def _manifest(number: int, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> bytes:

@@ -69,7 +69,9 @@ class Plan:
         These are the parameters of one dimension, those that `Part.constant_rate` names, and stages of the backbone
         where there is a `layer_decay`.
         """
-        constant = {parameter for part in learner.modules() for parameter in _at_constant_rate(part)}
+        parts = [part for part in learner.modules() if isinstance(part, Part)]
+        apart = [part.get_submodule(name) for part in parts for name in part.constant_rate]
+        constant = {parameter for module in apart for parameter in module.parameters()}
         scales = _scales(learner, self.optimizer.layer_decay) if self.optimizer.layer_decay < 1.0 else {}
         groups: dict[tuple[bool, bool, float], dict[str, Any]] = {}  # by: is at a constant rate, doesn't decay, scale
         for parameter in learner.parameters():
@@ -101,11 +103,6 @@ class Plan:
             return highest
         done = (epoch - warmup) / (self.epochs - warmup)
         return highest * 0.5 * (1.0 + math.cos(math.pi * done))
-
-
-def _at_constant_rate(module: nn.Module) -> list[nn.Parameter]:
-    names = module.constant_rate if isinstance(module, Part) else ()
-    return [parameter for name in names for parameter in module.get_submodule(name).parameters()]
 
 
 def _scales(learner: nn.Module, decay: float) -> dict[nn.Parameter, float]:

@@ -53,14 +53,9 @@ class Recipe:
 
     def for_probe(self) -> "Recipe":
         """What the linear probe trains on: crop and flip, no colour, no blur."""
-        return replace(
-            self,
-            min_scale=self.min_scale if self.probe_min_scale is None else self.probe_min_scale,
-            jitter_probability=0.0,
-            grey_probability=0.0,
-            blur_probability=0.0,
-            solarise_probability=0.0,
-        )
+        scale = self.probe_min_scale or self.min_scale
+        unjittered = replace(self, min_scale=scale, jitter_probability=0.0, grey_probability=0.0)
+        return replace(unjittered, blur_probability=0.0, solarise_probability=0.0)
 
 
 # The common core: ColorJitter(0.4, 0.4, 0.4, 0.1) with probability 0.8, grey with 0.2, flip with 0.5.
