@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 from statistics import fmean
 from typing import Any
@@ -97,7 +98,8 @@ def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
 def _looked_at(record: RunRecord, names: Sequence[str]) -> dict[str, Any]:
     """The values of the settings that a run's strategy and objective look at."""
     settings, values = record.settings, flat(record.settings)
-    return {name: values[name] for name in names if matters(name, settings.strategy, settings.objective)}
+    seen = [name for name in names if matters(name, settings.strategy, settings.objective)]
+    return {name: values[name] for name in seen if name in values}
 
 
 def _crossed(firsts: Sequence[RunRecord], of_firsts: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -130,13 +132,13 @@ def varied_settings(records: Sequence[RunRecord]) -> list[str]:
     defaults = {row: _flattened(own_defaults(*row)) for row in rows}
 
     def is_varied(name: str) -> bool:
-        values = {(row, repr(own[name])) for row, own in zip(rows, every, strict=True)}
+        values = {(row, repr(own[name])) for row, own in zip(rows, every, strict=True) if name in own}
         if len({value for _, value in values}) == 1:
             return False
         others = {value for row, value in values if name not in defaults[row] or repr(defaults[row][name]) != value}
         return len(others) > 1 or len(values) > len(defaults)
 
-    return [name for name in every[0] if is_varied(name)]
+    return [name for name in dict.fromkeys(chain.from_iterable(every)) if is_varied(name)]
 
 
 def flat(settings: Settings) -> dict[str, Any]:

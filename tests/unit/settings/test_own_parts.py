@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from ccl.catalogue import COMPOSITIONS, OBJECTIVES, RETENTION, WEIGHT_RULES, par
 from ccl.errors import UserError
 from ccl.loading import dump_settings, load_settings, read_settings
 from ccl.runs.build import build_learner
+from ccl.runs.grid_cells import Grid, make_cells
 from ccl.settings import Settings, differences, own_defaults
 
 OWN = """
@@ -138,3 +140,15 @@ def test_an_option_has_the_same_default_in_python_and_in_the_shell(name: str) ->
     options = getattr(rows[name].load(), "Options", None)
     section = getattr(Settings(), name, None)
     assert section == (options() if options else None)
+
+
+def test_a_grid_varies_its_options_where_it_is_the_objective() -> None:
+    varied = {"align_views.hidden": ["8", "16"]}
+    grid = Grid("demo", ["finetuning"], [0], ["moco_v2", "my_file:AlignViews"], vary=varied)
+    assert [cell.name for cell in make_cells(grid)] == [
+        "finetuning-moco_v2-seed0",
+        "finetuning-my_file_AlignViews-seed0-align_views.hidden=8",
+        "finetuning-my_file_AlignViews-seed0-align_views.hidden=16",
+    ]
+    with pytest.raises(UserError, match=r"unknown setting 'align_views.hiden'; did you mean 'align_views.hidden'"):
+        make_cells(replace(grid, vary={"align_views.hiden": ["8"]}))
