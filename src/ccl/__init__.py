@@ -84,7 +84,7 @@ def _homes() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Everything on first use, so that `import ccl` and `ccl --help` need not import torch."""
+    """Import public names on first use, so that `import ccl` and `ccl --help` do not import torch."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""The exceptions that end a command in an orderly way: the user's mistake, and a signal."""
+"""Exceptions that end a command: the user's mistake, and a signal; and words for messages."""
 
 import difflib
 import importlib

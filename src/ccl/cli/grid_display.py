@@ -1,4 +1,4 @@
-"""How a grid of runs is shown: a table that fills on a terminal, plain lines otherwise."""
+"""The display of a grid of runs: a table on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ States = Mapping[str, CellState]
 
 
 class Pace:
-    """The time left, by what has been done since the first look; what was done before takes no more time."""
+    """Estimates the time left, from what was done since the first look."""
 
     def __init__(self) -> None:
         self._began: tuple[float, dict[str, float]] | None = None

@@ -1,4 +1,4 @@
-"""Several values in one word of the command line: names, numbers with ranges, and the values of a setting."""
+"""Lists of values in one argument: names, numbers with ranges, and the values of a setting."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -87,7 +87,7 @@ def _verify_encoder(folder: "EncoderFolder") -> int:
 
 
 def _where(position: Mapping[str, Any], num_steps: int) -> str:
-    """What comes next, in words."""
+    """The next thing to do of a run, in words."""
     if position["step"] >= num_steps:
         return "after the last step"
     if position["phase"] != "train":

@@ -1,4 +1,4 @@
-"""A given share of old images in every batch: what most of the field means by replay."""
+"""A given share of old images in every batch."""
 
 from typing import Annotated
 

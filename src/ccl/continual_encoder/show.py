@@ -1,4 +1,4 @@
-"""What an encoder folder shows: tables for the console, sentences, and the page with its drawings."""
+"""What an encoder folder shows: tables, sentences, and the page with its drawings."""
 
 import json
 import math

@@ -71,7 +71,7 @@ class AccumulatedStatistics(nn.Module):
             self.register_buffer(self._buffers_of[name], _no_moments(norm))
 
     def take(self, encoder: Encoder, source: ImageSource, viewer: Viewer, batch_size: int) -> None:
-        """A step's images join, and the encoder evaluates with what all steps have shown."""
+        """Add a step's images; the encoder then evaluates with the statistics of all steps."""
         past = {name: self.get_buffer(buffer).cpu().double() for name, buffer in self._buffers_of.items()}
         for name, moments in reestimate(encoder, source, viewer, batch_size, past).items():
             self.get_buffer(self._buffers_of[name]).copy_(moments)
@@ -109,7 +109,7 @@ def _joined(one: Tensor, other: Tensor) -> Tensor:
 
 
 class _ReachedError(Exception):
-    """The layer asked for has been reached: what comes after it need not be computed."""
+    """Ends a forward at the layer asked for; later layers need not be computed."""
 
 
 def _moments_shown(norm: _BatchNorm, encoder: Encoder, images: Tensor) -> Tensor:

@@ -54,11 +54,11 @@ class Embedded:
         return len(self.unit)
 
     def rows(self, chosen: slice | Tensor) -> "Embedded":
-        """The same of some of the images."""
+        """The rows of some of the images."""
         return Embedded(self.features[chosen], self.projection[chosen], self.unit[chosen])
 
     def split(self, sizes: list[int]) -> "list[Embedded]":
-        """Consecutive images, so many each."""
+        """Split into consecutive groups of so many images each."""
         ends = list(accumulate(sizes))
         return [self.rows(slice(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
 
@@ -124,7 +124,7 @@ class Encoder(nn.Module):
             cast(Any, self).to(memory_format=torch.channels_last)  # torch's annotations don't know this form
 
     def features(self, images: Tensor) -> Tensor:
-        """What a probe, a search or a classifier reads: (N, num_features)."""
+        """Features (N, num_features), as probes, searches and classifiers read them."""
         if self.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
         with self._casting(images):

@@ -207,7 +207,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def _without_classifier(network: nn.Module) -> nn.Module:
-    """In place: the last linear layer of what classifies becomes the identity."""
+    """Replace, in place, a classifier's last linear layer by the identity."""
     for child in reversed(_CLASSIFIERS):
         part = getattr(network, child, None)
         linear = [key for key, value in part.named_modules() if isinstance(value, nn.Linear)] if part else []
@@ -224,7 +224,7 @@ class NoDropout(nn.Identity):
 
 
 def without_random_layers(network: nn.Module) -> nn.Module:
-    """In place: dropout and its kin become the identity; names and weights stay."""
+    """Replace, in place, dropout and similar layers by the identity; names and weights stay."""
     for name, module in list(network.named_modules()):
         if name and any(word in type(module).__name__ for word in _RANDOM_LAYERS):
             network.set_submodule(name, NoDropout())
@@ -232,7 +232,7 @@ def without_random_layers(network: nn.Module) -> nn.Module:
 
 
 def found_features(backbone: nn.Module, title: str, size: int) -> int:
-    """How many features it gives of an image of this size, by one forward; refuses what can't read one."""
+    """A network's number of features, by one forward of this size; refuses a network that can't read it."""
     try:
         with evaluating(backbone):
             features = backbone(torch.zeros(2, 3, size, size))
@@ -248,7 +248,7 @@ def found_features(backbone: nn.Module, title: str, size: int) -> int:
 
 
 def reads(backbone: nn.Module, size: int) -> bool:
-    """Whether it can read images of this size."""
+    """Whether a network can read images of this size."""
     try:
         found_features(backbone, "", size)
     except UserError:

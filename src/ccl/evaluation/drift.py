@@ -101,7 +101,7 @@ def centroid_drift(before: Tensor, after: Tensor, groups: Tensor, align: bool = 
 
 @dataclass(frozen=True)
 class Reading:
-    """How one encoder sees N images."""
+    """What one encoder makes of N images: features, and embeddings of two views."""
 
     features: Tensor  # (N, F)
     first: Tensor  # (N, D): embeddings of one view of each
@@ -117,7 +117,7 @@ Pair = tuple[float, float]  # before and after
 
 @dataclass(frozen=True)
 class Drift:
-    """What changed for some known images; numbers are nan where there is nothing to compare or to measure.
+    """Changes for known images; nan where there is nothing to compare or to measure.
 
     Overlap, drift and agreement are of features; alignment (of the two views), uniformity and effective rank of
     embeddings, as in `Health`.

@@ -1,4 +1,4 @@
-"""Health of an embedding without labels: does it spread over the sphere, or has it collapsed while the loss fell?"""
+"""Health of embeddings without labels: their spread over the sphere, their rank, and signs of collapse."""
 
 import math
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def alignment(first: Tensor, second: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Health:
-    """What can be said of embeddings without labels; numbers are nan where the embeddings aren't finite."""
+    """Measures of embeddings without labels; nan where the embeddings aren't finite."""
 
     num_rows: int
     dim: int

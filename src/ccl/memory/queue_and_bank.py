@@ -84,7 +84,7 @@ class InstanceBank(nn.Module):
 
     @torch.no_grad()
     def hold(self, ids: Tensor, step: int) -> None:
-        """Hold exactly these images from now on: rows of known ones stay, new ones start at random, others go."""
+        """Hold exactly these images: rows of known ones stay, new ones start at random, others are dropped."""
         ids = torch.unique(ids.to(self.ids))
         fresh = torch.randn(len(ids), self.dim, generator=generator(self.seed, "bank", step)).to(self.vectors)
         vectors = F.normalize(fresh, dim=1)

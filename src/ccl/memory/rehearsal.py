@@ -92,7 +92,7 @@ class RehearsalMemory:
         return kept.decoded(current.image_size) or kept if current.image_size else kept
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All of it as plain tensors; the files lie end to end in one."""
+        """The state as plain tensors; the files lie end to end in one."""
         return {
             "bytes": torch.frombuffer(bytearray(b"".join(self.files)), dtype=torch.uint8)
             if self.files
@@ -116,7 +116,7 @@ class RehearsalMemory:
         self.vectors = {name.removeprefix(_VECTORS): rows for name, rows in state.items() if name.startswith(_VECTORS)}
 
     def write(self, folder: Path) -> None:
-        """The images as files one can look at, and `index.csv` with what is known of each."""
+        """Write the images as files, and `index.csv` with a row for each."""
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "index.csv").open("w", newline="") as file:
             table = csv.writer(file)

@@ -1,4 +1,4 @@
-"""SimSiam: a predictor turns each view into the other, which stands still meanwhile."""
+"""SimSiam: a predictor turns each view into the other, which gets no gradient."""
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from ccl.views import ViewBatch
 
 
 class SimSiam(Objective):
-    """Neither negatives nor a slow copy (Chen and He, CVPR 2021): the predictor and the stopped gradient do it."""
+    """No negatives and no momentum copy (Chen and He, CVPR 2021), only a predictor and a stopped gradient."""
 
     constant_rate = ("predictor",)  # SimSiam: §4.2, "fixed lr" of the prediction head
 

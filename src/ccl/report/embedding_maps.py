@@ -1,4 +1,4 @@
-"""Old against new data in the space of embeddings: a map for the eye, and one number that says how mixed they are."""
+"""Old and new data in the space of embeddings: a map, and a number that says how mixed they are."""
 
 import math
 from collections import Counter

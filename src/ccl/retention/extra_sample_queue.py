@@ -1,4 +1,4 @@
-"""The extra sample queue: keep new images away from the place of the old."""
+"""The extra sample queue: further negatives that keep new images apart from old ones."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""More is learned from each old image: the student sees further views of it, which are queries too."""
+"""Further views of old images, which the student embeds as further queries."""
 
 from typing import Annotated
 

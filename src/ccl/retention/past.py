@@ -98,7 +98,7 @@ class Predictor(nn.Module):
         return F.batch_norm(wide, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
 
     def restart(self, *context: int | str) -> None:
-        """Begin anew with weights that are a pure function of the context."""
+        """Initialise again, with weights that are a pure function of the context."""
         with seeded(*context):
             for layer in (self.first, self.norm, self.last):
                 layer.reset_parameters()

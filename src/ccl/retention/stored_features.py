@@ -1,4 +1,4 @@
-"""Features of old images stay where they were when the images were kept. DER without labels."""
+"""The features of old images when they were kept, as targets. DER without labels."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""How a run is shown: progress bars on a terminal, plain lines otherwise."""
+"""The display of a run: progress bars on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The lock of a folder that a command writes: one process at a time, and no folder of other files."""
+"""The lock of a folder that a command writes to: one process at a time, no folder with foreign files."""
 
 import os
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ RUN = Kind("a run folder", "--out", SETTINGS)
 
 @contextmanager
 def locked(folder: Path, kind: Kind = RUN) -> Iterator[None]:
-    """Make the folder if need be and hold it; the lock of a dead process is free at once."""
+    """Context manager: create the folder if missing and lock it. A dead process's lock is free at once."""
     named = f"{kind.option} {folder}"
     try:
         if folder.exists() and not folder.is_dir():

@@ -1,4 +1,4 @@
-"""What a run will take, before it begins: time from ten updates on noise, memory from tensors without values."""
+"""The forecast of a run: time from ten updates on noise, memory from tensors on the meta device."""
 
 import math
 import os
@@ -41,7 +41,7 @@ _LARGE = 64  # pixels from which timed batches are smaller
 
 @dataclass(frozen=True)
 class Work:
-    """How much a run has to do."""
+    """The amount of work of a run."""
 
     num_images: int  # passed through training; an image counts once per epoch
     num_updates: int
@@ -77,7 +77,7 @@ def step_sizes(settings: Settings) -> tuple[list[int], list[int], int]:
 
 
 def work_of(settings: Settings) -> Work:
-    """Of the whole stream."""
+    """The work of a whole stream."""
     sizes, num_classes, num_tested = step_sizes(settings)
     if settings.method.all_at_once:
         sizes, num_classes = [sum(sizes)], [sum(num_classes)]
@@ -85,7 +85,7 @@ def work_of(settings: Settings) -> Work:
 
 
 def work(settings: Settings, sizes: Sequence[int], remembered: Sequence[int], num_tested: int) -> Work:
-    """Of steps of so many images, with so many remembered beside them; without test images nothing is probed."""
+    """The work of steps of these sizes, with so many remembered images; nothing is probed without test images."""
     num_updates = num_images = num_old = 0
     composition, groups = build_composition(settings), settings.encoder.batch_norm_groups
     for size, kept in zip(sizes, remembered, strict=True):
@@ -221,7 +221,7 @@ def device_memory(device: torch.device) -> int:
 
 
 def clock(seconds: float) -> str:
-    """A duration as a person says it."""
+    """A duration in words, such as "3 minutes"."""
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     if seconds < 5400:
@@ -230,5 +230,5 @@ def clock(seconds: float) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """A number of bytes as a person says it."""
+    """A number of bytes in words, such as "1.2 GB"."""
     return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:,.1f} MB"

@@ -98,7 +98,7 @@ class CellRun:
         return CellState("elsewhere" if self._is_elsewhere else "waiting", share)
 
     def look(self) -> None:
-        """Take notice of what has happened to it, through its own process or through others."""
+        """Update the cell's state from its folder and its process."""
         if self.process is None:
             if self.job.is_complete():
                 self._read()
@@ -195,7 +195,7 @@ def _look(runs: Sequence[CellRun], jobs: int, launcher: Launcher) -> None:
 
 
 def _end(runs: Sequence[CellRun], watcher: Watcher) -> None:
-    """Ask all runs at once, then wait for each: they finish their batch and save."""
+    """Signal all runs, then wait for each to finish its batch and save."""
     processes = [run.process for run in runs if run.process is not None]
     for process in processes:
         process.terminate()

@@ -38,7 +38,7 @@ class Job:
         return read_status(self.folder).get("state") == "complete"
 
     def is_held(self) -> bool:
-        """Whether a living process, here or on another machine, is at it."""
+        """Whether a living process, here or on another machine, works on it."""
         return is_held(self.folder)
 
     def share_done(self, epochs: int) -> float:
@@ -106,11 +106,11 @@ class LocalJobs:
 
     @property
     def num_at_once(self) -> int:
-        """Jobs at once where nothing else is asked for."""
+        """The default number of jobs at once."""
         return num_cores()
 
     def threads(self, num_at_once: int) -> int:
-        """Of each job, where its settings name no number."""
+        """Threads of each job, where its settings name no number."""
         return max(1, num_cores() // num_at_once)
 
     def open(self, note: Callable[[str], None], num_at_once: int) -> None:

@@ -138,7 +138,7 @@ def _learn(settings: Settings, stream: Stream, device: torch.device, session: Se
 
 
 def worth_knowing(settings: Settings, stream: Stream) -> list[str]:
-    """Lines for the user: the stream's shape, files left out, and what may surprise."""
+    """Notes for the user: the stream's shape, files left out, and unusual settings."""
     lines = [f"{stream.dataset.name}: {describe(stream.steps)}", *stream.dataset.notes]
     if stream.dataset.skipped:
         bad = stream.dataset.skipped
@@ -157,7 +157,7 @@ def worth_knowing(settings: Settings, stream: Stream) -> list[str]:
 
 
 def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[str, Any]:
-    """What a number of this run must be read with: data, stream, network, probe, code and machine."""
+    """The protocol of this run's numbers: data, stream, network, probe, code and machine."""
     dtype = choose(settings.precision, device)
     order = "|".join(",".join(map(str, step.classes)) for step in stream.steps)
     return {

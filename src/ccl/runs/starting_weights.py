@@ -1,4 +1,4 @@
-"""What a run starts from: the weights that its settings name, and how their network wants its images."""
+"""The weights that a run starts from, and the image format of their network."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -78,7 +78,7 @@ class Learner(nn.Module):
         return [part for part in self.parts.values() if isinstance(part, WeightRule)]
 
     def trained_parameters(self) -> dict[str, nn.Parameter]:
-        """All that an optimizer moves: of the encoder first, then of the parts that own some."""
+        """All trained parameters: the encoder's first, then those of the parts."""
         return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
 
     def begin_step(self, step: int, ids: Tensor, num_new: int, num_past: int = 0) -> None:
@@ -117,12 +117,12 @@ class Learner(nn.Module):
 
     @property
     def num_further_views(self) -> int:
-        """How many more the student embeds of old images only."""
+        """The number of further views, of old images only."""
         asked = [part.num_further_views for part in self._retention] if self._has_old_images else []
         return max(asked, default=0)
 
     def has_further(self, positions: Tensor) -> Tensor:
-        """Of which images (N,) of a whole batch the student embeds these: the first of its old ones, by the share."""
+        """Which images (N,) of a whole batch have further views: the first of its old ones, by the share."""
         is_old = positions >= self.num_new
         if not self.num_further_views:
             return torch.zeros_like(is_old)
@@ -131,7 +131,7 @@ class Learner(nn.Module):
 
     @property
     def stores(self) -> list[Literal["features", "embeddings"]]:
-        """Which vectors the rehearsal memory keeps beside its images."""
+        """The kinds of vectors that the rehearsal memory keeps beside its images."""
         return sorted(frozenset[Literal["features", "embeddings"]]().union(*(part.stores for part in self._retention)))
 
     def losses(
@@ -192,7 +192,7 @@ class Learner(nn.Module):
         return torch.stack([weights[name] * loss for name, loss in losses.items()]).sum()
 
     def running_statistics(self) -> list[Tensor]:
-        """Batch norm's, of the encoder, its copies and the parts."""
+        """Running statistics of the batch norms of the encoder, its copies and the parts."""
         return [buffer for name, buffer in self.named_buffers() if name.endswith(("running_mean", "running_var"))]
 
     def after_update(self, context: BatchContext) -> None:

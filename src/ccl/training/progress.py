@@ -1,4 +1,4 @@
-"""How far a stream has been learned: all that the loop itself must remember to resume at the very next batch."""
+"""The position in a stream: all state of the loop, to resume at the very next batch."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Progress:
 
     @classmethod
     def restored(cls, position: Mapping[str, Any], state: Mapping[str, Tensor]) -> "Progress":
-        """What `position` and `state_dict` described."""
+        """The `Progress` that `position` and `state_dict` describe."""
         loaded: OptimizerState = defaultdict(dict)
         for key, value in state.items():
             number, _, name = key.partition(".")

@@ -1,4 +1,4 @@
-"""From positions in a source to finished views, batch by batch.
+"""The viewer: from positions in a source to finished views, batch by batch.
 
 Small views cost by the call and not by the image, so views of several batches are made in one block. A view's bits
 don't depend on what it is made with (`ccl.views.resampling`), so a block changes nothing but the time.
@@ -66,7 +66,7 @@ class _Block:
     asked: list[AskedView]  # views of all images, then further ones of some, then the plain one of some
 
     def split(self, made: Sequence[Tensor], num_views: int) -> Iterator[ViewBatch]:
-        """The batches again, of what was made of the block's images."""
+        """Split what was made of the block's images back into its batches."""
         rows = (self.positions, self.ids, self.turns, self.has_further)
         views = [torch.split(view, one.counts(self.sizes)) for one, view in zip(self.asked, made, strict=True)]
         parts = [torch.split(values, self.sizes) for values in rows]

@@ -1,4 +1,4 @@
-"""Average: the mean of the student's weights over its latest updates is what is used; the student learns undisturbed.
+"""Average: a moving average of the student's weights is probed and exported; the student learns unchanged.
 
 Mean Teacher's weights (Tarvainen and Valpola, NeurIPS 2017), used for evaluation as in Soutif-Cormerais et al., CoLLAs
 2023.
