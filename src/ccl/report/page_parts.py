@@ -9,16 +9,13 @@ from pathlib import Path
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
-from PIL import Image
 
 from ccl.data import BadImageError
 from ccl.data.decoding import decode
 from ccl.report.tables import markdown, text
 
 SIDE = 96  # longest side of an embedded image
-_MOST_BYTES = 4000  # of an image taken as it is, any of 32×32 is below; larger files would make the page heavy
 _PIXELATED = 48  # up to this side an image is shown enlarged, with its pixels visible
-_MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp", "BMP": "image/bmp"}
 
 
 def render(package: str, name: str, **values: object) -> str:
@@ -56,19 +53,16 @@ class Thumbnail:
 
 
 def thumbnail(content: bytes, side: int = SIDE) -> Thumbnail | None:
-    """A file's image, as it is if small, else as a JPEG of at most this side; None for what is not an image."""
+    """A file's image, upright and of at most this side; None for what is not an image."""
     try:
         picture = decode(io.BytesIO(content), lambda width, height: _reduction(max(width, height), side))
     except BadImageError:
         return None
+    is_small, file = max(picture.size) <= _PIXELATED, io.BytesIO()
     picture.thumbnail((side, side))
-    with Image.open(io.BytesIO(content)) as header:  # of one of the formats that `decode` allows
-        mime, longest = _MIME.get(header.format or ""), max(header.size)
-    if mime is None or longest > side or len(content) > _MOST_BYTES:
-        file = io.BytesIO()
-        picture.save(file, format="JPEG", quality=85)
-        mime, content = "image/jpeg", file.getvalue()
-    return Thumbnail(f"data:{mime};base64,{base64.b64encode(content).decode()}", longest <= _PIXELATED)
+    kind = "png" if is_small else "jpeg"  # what is seen enlarged is kept without loss
+    picture.save(file, format=kind, quality=85)
+    return Thumbnail(f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}", is_small)
 
 
 def _reduction(longest: int, side: int) -> int:
