@@ -209,16 +209,8 @@ def along_the_stream(arms: Sequence[Arm]) -> Table:
 
 def differences(arms: Sequence[Arm]) -> Table:
     """Every test that was made, a row each, in points; shares of the gap in percent, with their interval."""
-    columns = (
-        "Strategy",
-        "against",
-        "Points",
-        "p",
-        "In words",
-        "Gap closed (%)",
-        "Gap closed, low",
-        "Gap closed, high",
-    )
+    shares = (f"Gap closed{part} (%)" for part in ("", ", low", ", high"))
+    columns = ("Strategy", "against", "Points", "p", "In words", *shares)
     rows: list[tuple[Cell, ...]] = []
     for one in comparisons(arms):
         share = (math.nan,) * 3 if one.share is None else (one.share.value, one.share.low, one.share.high)

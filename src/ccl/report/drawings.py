@@ -15,12 +15,7 @@ from numpy.typing import NDArray
 from ccl.catalogue import title_of
 from ccl.evaluation import AccuracyMatrix
 from ccl.report.arm_table import RANDOM_TITLE, comparisons
-from ccl.report.arms import (
-    Arm,
-    all_classes,
-    random_accuracy,
-    records_of,
-)
+from ccl.report.arms import Arm, all_classes, random_accuracy, records_of
 from ccl.report.figure_style import GREY, INK, ArmStyle, arm_styles, drawing, short, strategy_style
 from ccl.report.seed_statistics import Estimate, estimate
 from ccl.report.tables import text
@@ -45,15 +40,6 @@ def matrices_of(arm: Arm) -> list[AccuracyMatrix]:
     """Those of the seeds that were probed."""
     found = [record.accuracy for record in arm.records if record.accuracy is not None]
     return [matrix for matrix in found if matrix.num_steps == len(arm.step_names)]
-
-
-def _mean(each: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Over seeds (the first axis), of those that have a number; nan where none has."""
-    counts = np.isfinite(each).sum(axis=0)
-    sums = np.where(np.isfinite(each), each, 0.0).sum(axis=0)
-    mean = np.full(counts.shape, math.nan)
-    np.divide(sums, counts, out=mean, where=counts > 0)
-    return mean
 
 
 def accuracy_over_stream(arms: Sequence[Arm], num_steps: int) -> Figure:
@@ -121,8 +107,9 @@ def accuracy_matrix(arm: Arm) -> Figure:
 
     The colour is that of the change, not of the accuracy: what random weights can read is not an achievement.
     """
-    each = _with_random(arm)  # (S, 1+T, T)
-    mean, counts = _mean(each), np.isfinite(each).sum(axis=0)
+    each = np.stack([np.vstack([one.random_per_step, one.per_step]) for one in matrices_of(arm)])  # (S, 1+T, T)
+    counts = np.isfinite(each).sum(axis=0)
+    mean = np.where(counts > 0, np.nansum(each, axis=0) / np.maximum(counts, 1), math.nan)
     fewest = int(counts[counts > 0].min(initial=len(each)))
     seeds = f"{len(each)} seeds" if fewest == len(each) else f"{fewest} to {len(each)} seeds"
     title = textwrap.wrap(short(arm.name, 2 * _TITLE), _TITLE) + [f"mean of {seeds}"] * (len(each) > 1)
@@ -145,11 +132,6 @@ def accuracy_matrix(arm: Arm) -> Figure:
         if shown[0] == 0:
             axes.axhline(0.5, color=INK, linewidth=0.8)  # above: before anything was learned
     return figure
-
-
-def _with_random(arm: Arm) -> NDArray[np.float64]:
-    """The random encoder's row and the accuracy matrix of each seed, (S, 1+T, T)."""
-    return np.stack([np.vstack([matrix.random_per_step, matrix.per_step]) for matrix in matrices_of(arm)])
 
 
 def _change_since_learned(mean: NDArray[np.float64]) -> NDArray[np.float64]:
