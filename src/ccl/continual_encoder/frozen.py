@@ -66,12 +66,23 @@ class FrozenEncoder:
         """The images in the size in which the encoder learned to see them."""
         return source if self.resize is None else squared(source, self.resize)
 
-    def read(self, found: Found, progress: Progress | None = None, max_bad: float = MAX_BAD) -> Features:
-        """What it makes of images, each opened once; more than `max_bad` percent of unusable ones are refused."""
+    def read(
+        self,
+        found: Found,
+        progress: Progress | None = None,
+        max_bad: float = MAX_BAD,
+        look: Callable[[Tensor, Sequence[bytes]], None] | None = None,
+    ) -> Features:
+        """What it makes of images, each opened once; more than `max_bad` percent of unusable ones are refused.
+
+        `look` is given rows (n, F) and the n files as they pass by; b"" for what came as an array.
+        """
         rows, positions, skipped = [torch.empty(0, self.encoder.num_features)], list[int](), list[BadImage]()
-        for chunk in ingest(found, self.resize, progress=progress, max_bad=max_bad):
+        for chunk in ingest(found, self.resize, progress=progress, max_bad=max_bad, keeps_files=look is not None):
             if len(chunk.source):
                 rows.append(extract(self.encoder, chunk.source, self.viewer))
+                if look is not None:
+                    look(rows[-1], chunk.files)
             positions += chunk.positions
             skipped += chunk.bad
         sound = found.subset(torch.tensor(positions, dtype=torch.int64))

@@ -1,5 +1,6 @@
 """Which images are nearest to a query, by cosine similarity of features, and the page that shows them."""
 
+import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from torch import Tensor
 from ccl.atomic_files import check_target, replacing
 from ccl.continual_encoder.features import read_features, read_parts
 from ccl.continual_encoder.frozen import FrozenEncoder
+from ccl.data.decoding import decode
 from ccl.errors import UserError
 from ccl.report.page_parts import render, thumbnail
 
 MOST_IMAGES = 2000  # on one sheet: a page of some 10 MB
 _SIDE = 144  # longest side of an image on the sheet
+_LONGEST_FILE = 1 << 18  # bytes that are held as they are until the sheet is written
 _QUERIES, _ROWS = 256, 16384  # compared at one time: 16 MB of similarities
 _RANKED = 2000  # rows whose pairs, two million, a similarity is ranked among
 
@@ -30,23 +33,46 @@ def nearest(query_rows: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         raise ValueError(f"rows must be (Q, F) and (N, F), got {tuple(query_rows.shape)} and {tuple(rows.shape)}")
     if k < 1 or not len(rows) or not len(query_rows):
         raise ValueError("a search needs a query, something to search in, and k of at least 1")
-    found = [_nearest(queries, rows, k) for queries in torch.split(query_rows, _QUERIES)]
-    return torch.cat([similarity for similarity, _ in found]), torch.cat([position for _, position in found])
+    found = []
+    for queries in torch.split(query_rows, _QUERIES):
+        found.append(Nearest(queries, k))
+        for some in torch.split(rows, _ROWS):
+            found[-1].take(some)
+    return torch.cat([one.similarities for one in found]), torch.cat([one.positions for one in found])
 
 
-def _nearest(queries: Tensor, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    queries = F.normalize(queries.float(), dim=1)
-    best = queries.new_empty(len(queries), 0)  # (Q, up to k)
-    places = torch.empty(len(queries), 0, dtype=torch.int64)
-    for start in range(0, len(rows), _ROWS):
-        part = F.normalize(rows[start : start + _ROWS].float(), dim=1)  # (n, F)
-        similarity = queries @ part.T  # (Q, n)
-        found = similarity.topk(min(k, len(part)), dim=1).indices.sort(dim=1).values
-        best = torch.cat([best, similarity.gather(1, found)], dim=1)
-        places = torch.cat([places, start + found], dim=1)
-        order = torch.sort(best, dim=1, descending=True, stable=True).indices[:, :k]
-        best, places = best.gather(1, order), places.gather(1, order)
-    return best, places
+class Nearest:
+    """The k rows most like each query of those that have passed by, and their files, so that none is opened again."""
+
+    def __init__(self, queries: Tensor, k: int) -> None:
+        self.queries, self.k, self.num_rows = F.normalize(queries.float(), dim=1), k, 0
+        self.similarities = self.queries.new_empty(len(queries), 0)  # (Q, up to k), best first
+        self.positions = torch.empty(len(queries), 0, dtype=torch.int64)  # likewise
+        self.files: dict[int, bytes] = {}  # by position
+
+    def take(self, rows: Tensor, files: Sequence[bytes] = ()) -> None:
+        """The next rows (n, F), and their files where these are to be kept."""
+        similarity = self.queries @ F.normalize(rows.float(), dim=1).T  # (Q, n)
+        found = similarity.topk(min(self.k, len(rows)), dim=1).indices.sort(dim=1).values
+        both = torch.cat([self.similarities, similarity.gather(1, found)], dim=1)
+        places = torch.cat([self.positions, self.num_rows + found], dim=1)
+        order = torch.sort(both, dim=1, descending=True, stable=True).indices[:, : self.k]
+        self.similarities, self.positions = both.gather(1, order), places.gather(1, order)
+        if files:
+            for place in set(self.positions.flatten().tolist()) - set(self.files):
+                self.files[place] = shown_file(files[place - self.num_rows])
+            self.files = {place: self.files[place] for place in set(self.positions.flatten().tolist())}
+        self.num_rows += len(rows)
+
+
+def shown_file(content: bytes) -> bytes:
+    """A file as it is if it is short, else as a JPEG of the size of a sheet: many of them are held at one time."""
+    if len(content) <= _LONGEST_FILE:
+        return content
+    file, picture = io.BytesIO(), decode(io.BytesIO(content))
+    picture.thumbnail((2 * _SIDE, 2 * _SIDE))
+    picture.save(file, format="JPEG", quality=95)
+    return file.getvalue()
 
 
 @dataclass(frozen=True)

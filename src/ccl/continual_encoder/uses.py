@@ -5,7 +5,7 @@ Each opens the version, reads every image once, writes what is asked for, and te
 
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ccl.atomic_files import check_target
 from ccl.continual_encoder import features
@@ -40,7 +41,7 @@ if TYPE_CHECKING:  # each use loads what it needs: drawing and templates take a 
     from ccl.continual_encoder.drop import Options, Outcome
     from ccl.continual_encoder.exporting import Exported
     from ccl.continual_encoder.judge import ProbeReport
-    from ccl.continual_encoder.searching import Answer, Collection
+    from ccl.continual_encoder.searching import Answer
 
 CHUNK = 2_000  # images of an endless stream that become one step
 _SILENT = Observer()
@@ -185,11 +186,18 @@ def search(
     with ExitStack() as held:
         encoder = held.enter_context(closing(frozen(folder, version)))
         asked = held.enter_context(_found(queries, display))
-        query = _collection(asked, _read(encoder, asked, out, max_bad, display))
-        searching.check_sheet_size(len(query.rows), k)
+        searching.check_sheet_size(len(asked.source), k)
+        files: list[bytes] = []
+        read = _read(
+            encoder, asked, out, max_bad, display, lambda rows, some: files.extend(map(searching.shown_file, some))
+        )
+        query = searching.Collection(read.rows, read.names, lambda at: files[at] or read.source.encoded(at))
         if images is not None:
-            found = held.enter_context(_found(images, display))
-            collection = _collection(found, _read(encoder, found, out, max_bad, display))
+            found, best = held.enter_context(_found(images, display)), searching.Nearest(query.rows, k)
+            there = _read(encoder, found, out, max_bad, display, best.take)
+            collection = searching.Collection(
+                there.rows, there.names, lambda at: best.files.get(at) or there.source.encoded(at)
+            )
         else:
             assert stored is not None
             collection = searching.stored_collection(stored, encoder)
@@ -201,12 +209,6 @@ def search(
         display.note(f"{gone}; run this in the folder where it was made")
     display.note(f"the sheet to look at: {out}")
     return answers
-
-
-def _collection(found: Found, read: Features) -> "Collection":
-    from ccl.continual_encoder.searching import Collection
-
-    return Collection(read.rows, read.names, read.source.encoded)
 
 
 def probe(
@@ -322,14 +324,21 @@ def _found(images: Images, display: Observer) -> Iterator[Found]:
         yield found
 
 
-def _read(encoder: FrozenEncoder, found: Found, out: Path | None, max_bad: float, display: Observer) -> Features:
+def _read(
+    encoder: FrozenEncoder,
+    found: Found,
+    out: Path | None,
+    max_bad: float,
+    display: Observer,
+    look: Callable[[Tensor, Sequence[bytes]], None] | None = None,
+) -> Features:
     """Features of the usable images; what is left out is told, and listed beside `out`."""
     try:
         if out is None:
-            read = encoder.read(found, display.loading, max_bad)
+            read = encoder.read(found, display.loading, max_bad, look)
         else:
             with listing_bad_images(out):
-                read = encoder.read(found, display.loading, max_bad)
+                read = encoder.read(found, display.loading, max_bad, look)
     finally:
         display.run_ends()
     if not len(read.rows):

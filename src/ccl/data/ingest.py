@@ -215,18 +215,20 @@ def ingest(
     *,
     progress: Progress | None = None,
     max_bad: float = MAX_BAD,
+    keeps_files: bool = False,
 ) -> Iterator[Chunk]:
     """The images in chunks of up to `CHUNK`; more than `max_bad` percent that are not usable are refused.
 
     Digests are taken only where `is_known` asks for them; images whose digests it knows are not decoded. The refusal
-    comes at the end, and names all; nothing is yielded any more once it is due.
+    comes at the end, and names all; nothing is yielded any more once it is due. `keeps_files`: also long ones, beside
+    their squares.
     """
     source, total = found.source, len(found.source)
     report = progress or (lambda done, total: None)
     if source.image_size is not None:
         yield from _of_arrays(found, side, is_known, report)
         return
-    look = partial(_open, found, side, is_known)
+    look = partial(_open, found, side, is_known, keeps_files)
     all_bad: list[BadImage] = []
     images, squares, files = list[Opened](), list[Tensor](), list[bytes]()  # of the next chunk
     num_bad = num_known = num_bytes = 0  # likewise
@@ -271,7 +273,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _open(
-    found: Found, side: int | None, is_known: IsKnown | None, position: int
+    found: Found, side: int | None, is_known: IsKnown | None, keeps_file: bool, position: int
 ) -> tuple[Opened, Tensor, bytes] | BadImage | None:
     """An image opened once, with its square (3, side, side) and its file; None for one that is known."""
     try:
@@ -293,7 +295,7 @@ def _open(
         return opened, torch.empty(0), content
     longest = 1024 + side * (3 * side + 1) * 101 // 100  # of any PNG of the square
     square = torch.from_numpy(square_picture(picture, side)).permute(2, 0, 1)
-    return opened, square, content if len(content) <= longest else b""
+    return opened, square, content if keeps_file or len(content) <= longest else b""
 
 
 def _of_arrays(found: Found, side: int | None, is_known: IsKnown | None, report: Progress) -> Iterator[Chunk]:

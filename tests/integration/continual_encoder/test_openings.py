@@ -11,7 +11,7 @@ import pytest
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder import FrozenEncoder, uses
+from ccl.continual_encoder import FrozenEncoder, searching, uses
 
 _opened: list[str] | None = None
 
@@ -67,6 +67,9 @@ def test_a_command_opens_each_image_once(
     assert opened_by("encode", labelled, "-o", tmp_path / "parts", "--shard", "1/1", "--part-images", 7) == each
     assert opened_by("probe", labelled) == each
     assert opened_by("predict", labelled, "-o", tmp_path / "p.csv") == each
-    query = labelled / "apple" / "03.png"
-    searched = opened_by("search", query, labelled, "-k", 4, "-o", tmp_path / "s.html")
-    assert searched.total() == 1 + 20 + 1 + 4  # read, and once more those that the sheet shows
+    query = Counter({"03.png": 1})
+    search = ("search", labelled / "apple" / "03.png", labelled, "-k", 4, "-o", tmp_path / "s.html")
+    for longest in (1 << 18, 100):  # files that are kept as they are for the sheet, and those that are made smaller
+        monkeypatch.setattr(searching, "_LONGEST_FILE", longest)
+        assert opened_by(*search) == each + query
+    assert (tmp_path / "s.html").read_text().count("<img") == 5
