@@ -12,7 +12,7 @@ from ccl.continual_encoder.defaults import refuse_mistakes
 from ccl.continual_encoder.drop import KEEP_VERSIONS, Options, Outcome
 from ccl.continual_encoder.exporting import Exported
 from ccl.continual_encoder.features import PART_IMAGES
-from ccl.continual_encoder.folder import EncoderFolder, folder_status, in_brief, pin_version, roll_back
+from ccl.continual_encoder.folder import EncoderFolder, folder_status, pin_version, roll_back
 from ccl.continual_encoder.frozen import FrozenEncoder, frozen
 from ccl.continual_encoder.judge import ProbeReport
 from ccl.continual_encoder.pretrained_start import begin_from
@@ -88,8 +88,7 @@ class ContinualEncoder:
         return cls(opened)
 
     def __repr__(self) -> str:
-        """What the ledger says, without reading a version."""
-        return f"ContinualEncoder({str(self.folder)!r}, {in_brief(self._folder)})"
+        return f"ContinualEncoder.open({str(self.folder)!r})"
 
     def status(self) -> dict[str, Any]:
         """Versions, drops and events, and what is wrong with the current version, as `ccl status --json` has them."""

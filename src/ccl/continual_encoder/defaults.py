@@ -120,20 +120,15 @@ def choose_effort(
         "moco_v2": {"queue_size": queue},
         "memory": {"budget": budget},
     }
-    why = _why(size, merged(effort, asked))
-    return effort, f"{why}; to adapt, at a rate of {_ADAPTING_RATE:g}" if adapts else why
-
-
-def _why(size: DropSize, values: Mapping[str, Any]) -> str:
-    """What follows from the size, and what was asked for instead."""
     old = f" and {size.num_remembered:,} remembered" if size.num_remembered else ""
-    budget = values["memory"]["budget"]
-    kept = counted(budget, "image") if isinstance(budget, int) else budget
-    return (
+    values = merged(effort, asked)  # what follows from the size, and what was asked for instead
+    kept = values["memory"]["budget"]
+    why = (
         f"{counted(size.num_new, 'image')}{old} → batches of {values['batch_size']}, "
         f"{counted(values['epochs'], 'epoch')}, a queue of {values['moco_v2']['queue_size']}; "
-        f"{kept} may be remembered in all"
+        f"{counted(kept, 'image') if isinstance(kept, int) else kept} may be remembered in all"
     )
+    return effort, f"{why}; to adapt, at a rate of {_ADAPTING_RATE:g}" if adapts else why
 
 
 def _power_below(number: int) -> int:

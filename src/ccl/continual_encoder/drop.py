@@ -22,11 +22,10 @@ from ccl.atomic_files import write_file
 from ccl.continual_encoder.defaults import FEWEST_IMAGES, DropSize, changed, choose, is_on_gpu, refuse_mistakes
 from ccl.continual_encoder.folder import ASKED, ENCODER, PROBE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen import load_learner, student_of
-from ccl.continual_encoder.judge import CONFUSION, check_labelled, judged, load_labelled, lost_too_much
+from ccl.continual_encoder.judge import CONFUSION, check_labelled, judged, lost_too_much
 from ccl.continual_encoder.show import gains_line, kept_sentence
 from ccl.data import (
     MAX_BAD,
-    BadImage,
     Found,
     Gathered,
     Images,
@@ -35,6 +34,7 @@ from ccl.data import (
     collected,
     find_held,
     find_images,
+    load_dataset,
     median_side,
     write_bad_images,
 )
@@ -50,7 +50,6 @@ from ccl.runs.starting_weights import resolved
 from ccl.section import merged
 from ccl.settings import Settings, differences
 from ccl.training import Learner, Loop, Observer, Progress
-from ccl.training.checkpoint import Checkpoint
 from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
 
@@ -154,10 +153,13 @@ class _Drop:
         for line in gathered.notes:
             self.display.note(line)
         new = gathered.without(is_known, first_id=int(self.past["next_id"]))
-        self._note_repeats(new)
         if not len(new.source):
             known = "the only image was" if new.num_known == 1 else f"all {new.num_known:,} images were"
             return Outcome("known", self.ledger.current, f"{known} learned before; nothing to do", {})
+        left_out = [f"{new.num_known:,} were learned before"] if new.num_known else []
+        left_out += [f"{new.num_repeated:,} are there twice"] if new.num_repeated else []
+        if left_out:
+            self.display.note(f"{len(new.source):,} new images ({' and '.join(left_out)}, by content: left out)")
         if len(new.source) < FEWEST_IMAGES:
             raise UserError(
                 f"too few new images to learn from: {len(new.source)} (at least {FEWEST_IMAGES}); "
@@ -171,10 +173,15 @@ class _Drop:
             lines = _plan(settings, new, num_remembered, self.folder.path, self.options.keep_versions)
             return Outcome("planned", self.ledger.current, "\n".join(lines), {})
         probe, images = self.options.probe, new.source
-        labelled = load_labelled(probe, settings.data.resize, max_bad) if probe else None
+        labelled = None
+        if probe is not None:
+            labelled = load_dataset("folder", probe, resize=settings.data.resize, max_bad=max_bad)
+            check_labelled(probe, labelled)
         self._begin(pending, settings)
-        if gathered.skipped:
-            self._note_bad(gathered.skipped)
+        if bad := gathered.skipped:
+            write_bad_images(self.folder.learning / BAD_IMAGES, bad)
+            kept = self.folder.path / STEPS / f"{self.ledger.latest + 1:08d}" / BAD_IMAGES
+            self.display.note(f"{len(bad)} files are not usable images and left out, e.g. {bad[0]}; all in {kept}")
         start = student_of(self.parent) if self.parent is not None and self.step == 0 else None
         learner, viewer = build_learner(settings, device, start), build_viewer(settings, device)
         try:
@@ -201,17 +208,6 @@ class _Drop:
         if self.options.probe is not None:
             check_labelled(self.options.probe)
         return before
-
-    def _note_repeats(self, new: Gathered) -> None:
-        parts = [f"{new.num_known:,} were learned before"] if new.num_known else []
-        parts += [f"{new.num_repeated:,} are there twice"] if new.num_repeated else []
-        if parts and len(new.source):
-            self.display.note(f"{len(new.source):,} new images ({' and '.join(parts)}, by content: left out)")
-
-    def _note_bad(self, bad: Sequence[BadImage]) -> None:
-        write_bad_images(self.folder.learning / BAD_IMAGES, bad)
-        kept = self.folder.path / STEPS / f"{self.ledger.latest + 1:08d}" / BAD_IMAGES
-        self.display.note(f"{len(bad)} files are not usable images and left out, e.g. {bad[0]}; all in {kept}")
 
     def _pending(self, new: Gathered, before: Settings | None, typical: int) -> tuple[dict[str, Any], Settings]:
         """The drop, and its settings: as it began, or chosen for it and kept with it before anything is learned."""
@@ -281,7 +277,10 @@ class _Drop:
         self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
     ) -> None:
         if self.parent is not None:
-            _restore(learner, self.parent)
+            parts = by_part(self.parent.tensors)
+            if self.step:  # version 0 holds an encoder alone, with which the learner was built
+                load_learner(learner, parts["learner"])
+            learner.memory.load_state_dict(parts["memory"])
         about = {"state": str(self.folder.path), "step": self.step + 1, "code": code_hash(), "torch": torch.__version__}
         session = Session(self.folder.learning, settings, about, self.display, self.stop)
         sizes = [*[0] * self.step, len(images)]  # what came before is learned
@@ -373,13 +372,6 @@ def _read(folder: EncoderFolder) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"{path} can't be read ({error}); delete {path.parent} to forget the unfinished drop") from None
     return content if isinstance(content, dict) else {}
-
-
-def _restore(learner: Learner, version: Checkpoint) -> None:
-    parts = by_part(version.tensors)
-    if version.about["steps"]:  # version 0 holds an encoder alone, with which the learner was built
-        load_learner(learner, parts["learner"])
-    learner.memory.load_state_dict(parts["memory"])
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[str]:

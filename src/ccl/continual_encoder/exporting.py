@@ -9,8 +9,8 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +189,7 @@ def _write_safetensors(backbone: nn.Module, example: Tensor, about: dict[str, An
 
 
 def _write_pt2(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:
-    program = torch.export.export(backbone, (example,), dynamic_shapes=_any_batch())
+    program = torch.export.export(backbone, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # names files of this machine
     torch.export.save(program, path, extra_files={f"{ABOUT}.json": json.dumps(about)})
@@ -200,12 +200,15 @@ def _read_pt2(path: Path, backbone: str) -> Reader:
 
 
 def _write_onnx(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:
-    with _quiet():
+    # Nobody here needs the packages of which the exporter speaks.
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         program = torch.onnx.export(
             backbone,
             (example,),
             dynamo=True,
-            dynamic_shapes=_any_batch(),
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
             input_names=["images"],
             output_names=["features"],
             external_data=False,
@@ -228,24 +231,6 @@ def _read_onnx(path: Path, backbone: str) -> Reader | None:
         return None
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(session.run(["features"], {"images": images.numpy()})[0])
-
-
-def _any_batch() -> tuple[dict[int, Any]]:
-    return ({0: torch.export.Dim("batch")},)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Context manager: silences the exporter's messages about optional packages."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 FORMATS = {

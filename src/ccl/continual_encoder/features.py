@@ -163,12 +163,6 @@ def parse_share(text: str) -> tuple[int, int]:
     return int(first) - 1, int(last)
 
 
-def share_of(manifest: Manifest, share: tuple[int, int]) -> range:
-    """The numbers of its parts."""
-    this, of = share
-    return range(this, manifest.num_parts, of)
-
-
 def check_parts_target(folder: Path) -> None:
     """Refuse, before any image is read, what is meant as a file."""
     if folder.suffix in FEATURE_SUFFIXES or folder.is_file():
@@ -212,15 +206,6 @@ def part_path(folder: Path, number: int) -> Path:
     return folder / f"part-{number:06d}.npz"
 
 
-@dataclass(frozen=True)
-class Written:
-    """What became of a part."""
-
-    number: int
-    num_rows: int
-    num_bad: int
-
-
 def write_parts(
     folder: Path,
     manifest: Manifest,
@@ -228,9 +213,9 @@ def write_parts(
     images: Found,
     share: tuple[int, int] = (0, 1),
     progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Written]:
-    """Write the parts of a share (this one of so many) that are not there yet."""
-    numbers = share_of(manifest, share)
+) -> Iterator[tuple[int, int]]:
+    """Write the parts of a share (this one of so many) that are missing; for each how many rows and bad images."""
+    numbers = range(share[0], manifest.num_parts, share[1])
     for done, number in enumerate(numbers, start=1):
         path = part_path(folder, number)
         if not path.exists():
@@ -242,7 +227,7 @@ def write_parts(
             if found.skipped:
                 write_bad_images(path.with_suffix(".bad_images.csv"), found.skipped)
             write_features(path, found.rows, found.names, encoder.version, manifest.about)
-            yield Written(number, len(found.rows), len(found.skipped))
+            yield len(found.rows), len(found.skipped)
         if progress is not None:
             progress(done, len(numbers))
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ccl.atomic_files import write_file
-from ccl.errors import UserError, counted
+from ccl.errors import UserError
 from ccl.loading import dump_settings, read_settings
 from ccl.memory import RehearsalMemory
 from ccl.runs.folder_lock import Kind, locked
@@ -282,18 +282,3 @@ def folder_status(folder: EncoderFolder) -> dict[str, Any]:
         "events": ledger.events,
         "steps": steps,
     }
-
-
-def in_brief(folder: EncoderFolder) -> str:
-    """Version, images and drops in a few words, from the ledger alone."""
-    try:
-        ledger = folder.ledger()
-    except UserError:
-        return "nothing learned"
-    own = {ledger.current, *ledger.ancestors}
-    sizes = [event["num_images"] for event in ledger.events if event["kind"] == "learned" and event["version"] in own]
-    started = next((f", starts from {e['weights']}" for e in ledger.events if e["kind"] == STARTED), "")
-    learned = f"{counted(sum(sizes), 'image')} in {counted(len(sizes), 'drop')}" if sizes else "nothing learned"
-    pinned = f", version {ledger.pinned} pinned" if ledger.pinned is not None else ""
-    version = f"version {ledger.current}, " if ledger.current else ""
-    return f"{version}{learned}{started}{pinned}"

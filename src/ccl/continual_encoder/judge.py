@@ -17,7 +17,7 @@ from torch import Tensor
 from ccl.continual_encoder.classifiers import Classifier, fitted
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.frozen import FrozenEncoder, start_encoder, thawed
-from ccl.data import MAX_BAD, BadImage, Dataset, Found, ImageSource, chain, evenly_spaced, load_dataset
+from ccl.data import MAX_BAD, BadImage, Dataset, Found, ImageSource, chain, evenly_spaced
 from ccl.data.folders import scan
 from ccl.data.ingest import ingest
 from ccl.encoders import Encoder, evaluating, extract
@@ -63,21 +63,11 @@ USE_THE_START = "ccl pin ENCODER 0 uses the start as it is, ccl rollback ENCODER
 Progress = Callable[[int, int], None]
 
 
-def check_labelled(folder: Path) -> None:
-    """Refuse, before any image is read, a folder without classes or without a part to hold out."""
+def check_labelled(folder: Path, dataset: Dataset | None = None) -> None:
+    """Refuse a folder without classes or without a part to hold out; where it is not loaded, by its names alone."""
     if not folder.is_dir():
         raise UserError(f"--probe {folder} is not a folder; it takes one with a folder of images for each class")
-    _refuse_unlabelled(folder, scan(folder))
-
-
-def load_labelled(folder: Path, resize: int | None, max_bad: float) -> Dataset:
-    """A folder of class folders with a held-out part, in the form that the encoder is used to."""
-    dataset = load_dataset("folder", folder, resize=resize, max_bad=max_bad)
-    _refuse_unlabelled(folder, dataset)
-    return dataset
-
-
-def _refuse_unlabelled(folder: Path, dataset: Dataset) -> None:
+    dataset = dataset or scan(folder)
     if dataset.train_labels is None or dataset.test is None or len(dataset.class_names) < 2:
         raise UserError(
             f"--probe {folder} needs a folder for each of two classes or more, with 5 images or more in each"

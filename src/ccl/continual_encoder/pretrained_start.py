@@ -86,37 +86,26 @@ def begin_from(
         memory, digests = _kept(settings, keep, display, max_bad)
         folder.write(ledger)  # first: it marks the folder as an encoder folder
         folder.write_settings(settings)
-        _write_version(folder, settings, start, memory, digests, ledger.asked)
+        # The encoder alone: what learns beside it is made when the first images are known.
+        encoder = build_encoder(settings, torch.device("cpu"), start.tensors)
+        tensors = {f"{STUDENT}{name}": value for name, value in encoder.state_dict().items()}
+        version = {
+            "version": 0,
+            "parent": None,
+            "created": time.time(),
+            "steps": [],
+            "seen": [0],
+            "next_id": len(digests),
+            "strategy": settings.strategy,
+            "settings": settings.model_dump(mode="json"),
+            "weights": start.line,
+            ASKED: dict(ledger.asked),
+        }
+        folder.remember_seen(0, digests)
+        folder.versions.remove(0)  # of a process that was killed here
+        folder.versions.save(joined_parts({"learner": tensors, "memory": memory.state_dict()}), version, number=0)
         ledger.record(STARTED, version=0, **about, line=start.line, num_kept=len(memory))
         folder.write(ledger)
-
-
-def _write_version(
-    folder: EncoderFolder,
-    settings: Settings,
-    start: Start,
-    memory: RehearsalMemory,
-    digests: Sequence[bytes],
-    asked: Mapping[str, Any],
-) -> None:
-    """Version 0: the encoder alone, since what learns beside it is made when the first images are known."""
-    encoder = build_encoder(settings, torch.device("cpu"), start.tensors)
-    tensors = {f"{STUDENT}{name}": value for name, value in encoder.state_dict().items()}
-    about = {
-        "version": 0,
-        "parent": None,
-        "created": time.time(),
-        "steps": [],
-        "seen": [0],
-        "next_id": len(digests),
-        "strategy": settings.strategy,
-        "settings": settings.model_dump(mode="json"),
-        "weights": start.line,
-        ASKED: dict(asked),
-    }
-    folder.remember_seen(0, digests)
-    folder.versions.remove(0)  # of a process that was killed here
-    folder.versions.save(joined_parts({"learner": tensors, "memory": memory.state_dict()}), about, number=0)
 
 
 def _is_begun(folder: EncoderFolder, ledger: Ledger, about: Mapping[str, Any]) -> bool:

@@ -115,7 +115,7 @@ def encode_parts(
     part_images: int = features.PART_IMAGES,
     version: int | None = None,
     display: Observer = _SILENT,
-) -> list[features.Written]:
+) -> None:
     """Write the parts of features that are missing of the I-th of N shares, `shard` "I/N", into the folder `out`."""
     share = features.parse_share(shard)
     features.check_parts_target(out)
@@ -124,13 +124,12 @@ def encode_parts(
         features.begin(out, manifest)
         written = list(features.write_parts(out, manifest, encoder, found, share, display.loading))
         display.run_ends()
-    num_rows, num_bad = sum(part.num_rows for part in written), sum(part.num_bad for part in written)
+    num_rows, num_bad = (sum(part[kind] for part in written) for kind in (0, 1))
     left_out = f", {num_bad:,} left out as not usable (part-….bad_images.csv)" if num_bad else ""
     here = f"{counted(len(written), 'part')} with {counted(num_rows, 'image')}"
     display.note(f"{here} written by version {manifest.about['version']}{left_out}")
     num_done = manifest.num_parts - len(features.missing_parts(out, manifest))
     display.note(f"{num_done} of {manifest.num_parts} parts are done: {out}")
-    return written
 
 
 def predict(

@@ -157,7 +157,7 @@ def test_the_whole_object(probed: tuple[ContinualEncoder, Path]) -> None:
     from ccl.continual_encoder import EncoderTransformer
 
     encoder, folder = probed
-    assert repr(encoder) == f"ContinualEncoder({str(encoder.folder)!r}, version 2, 60 images in 2 drops)"
+    assert repr(encoder) == f"ContinualEncoder.open({str(encoder.folder)!r})"
     encoder.probe(folder)
     answers = encoder.predict(folder)
     assert [path for path, _, _ in answers] == sorted(str(path) for path in folder.rglob("*.png"))
