@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -125,26 +124,6 @@ class SlurmJob:
         return exit_code
 
 
-@dataclass(frozen=True)
-class Submission:
-    """One call of sbatch."""
-
-    name: str  # of its jobs
-    cells: Sequence[str]  # the names of its runs: a job of its own for one, an array for more
-    job: str | None = None  # None until Slurm has given it an id
-
-    def ids(self) -> dict[str, str]:
-        """The id of each run's job, by the run's name."""
-        if self.job is None or len(self.cells) == 1:
-            return {} if self.job is None else {self.cells[0]: self.job}
-        return {cell: f"{self.job}_{index}" for index, cell in enumerate(self.cells)}
-
-    def found_among(self, names: Mapping[str, str]) -> "Submission":
-        """With its id, if need be by its name among the jobs that Slurm lists."""
-        named = (job_id.partition("_")[0] for job_id, name in names.items() if name == self.name)
-        return replace(self, job=self.job or next(named, None))
-
-
 class SlurmJobs:
     """Starts jobs on the cluster with these options of sbatch; torchrun starts `nproc_per_node` processes on a node."""
 
@@ -193,7 +172,7 @@ class SlurmJobs:
 
     def under_way(self, jobs: Iterable[Job]) -> dict[str, SlurmJob]:
         """Those of these jobs that earlier commands have submitted, by name."""
-        if not self._submissions():
+        if not any(self._folder.glob("ccl-*.json")):
             return {}
         try:
             with self._locked():
@@ -226,38 +205,40 @@ class SlurmJobs:
     def _submit(self, jobs: Sequence[Job]) -> dict[str, SlurmJob]:
         cells = [job.name for job in jobs]
         title = re.sub(r"[^A-Za-z0-9._=-]+", "_", cells[0] if len(cells) == 1 else self._title)
-        submission = Submission(f"ccl-{title[:100]}-{uuid4().hex[:8]}", cells)
+        name = f"ccl-{title[:100]}-{uuid4().hex[:8]}"
         for job in jobs:
             self._describe(job)
-        self._write(submission)
+        file = self._write(name, cells, None)
         limit = f"%{self._at_once}" if self._at_once and self._at_once < len(jobs) else ""
         array = [f"--array=0-{len(jobs) - 1}{limit}"] if len(jobs) > 1 else []
-        named = [f"--job-name={submission.name}", "--output=/dev/null"]
+        named = [f"--job-name={name}", "--output=/dev/null"]
         try:
             answer = call("sbatch", "--parsable", *self._options, *array, *named, *self._script, *cells)
-            submission = replace(submission, job=answer.partition(";")[0].strip())
+            job_id = answer.partition(";")[0].strip()
         except SlurmError:
-            submission = submission.found_among(self._queue.names())  # a command cut off may have done its work
-            if submission.job is None:
-                self._file(submission).unlink(missing_ok=True)
+            job_id = _job_of(name, self._queue.names()) or ""  # a command cut off may have done its work
+            if not job_id:
+                file.unlink(missing_ok=True)
                 raise
-        self._write(submission)
-        ids = submission.ids()
-        return {job.name: SlurmJob(ids[job.name], job, self._queue) for job in jobs}
+        self._write(name, cells, job_id)
+        return {job.name: SlurmJob(one, job, self._queue) for job, one in zip(jobs, _ids(job_id, cells), strict=True)}
 
     def _found(self, jobs: Mapping[str, Job]) -> dict[str, SlurmJob]:
         """The jobs of these that stand in the folder and aren't known here yet; what is over is deleted."""
-        new = [submission for submission in self._submissions() if submission.name not in self._known]
-        names = self._queue.names() if new else {}
+        files = [file for file in sorted(self._folder.glob("ccl-*.json")) if file.stem not in self._known]
+        names = self._queue.names() if files else {}
         found: dict[str, SlurmJob] = {}
-        for submission in (one.found_among(names) for one in new):
+        for file in files:
+            told = json.loads(file.read_text(encoding="utf-8"))
+            job_id = told["job"] or _job_of(file.stem, names) or ""
+            ids = dict(zip(told["cells"], _ids(job_id, told["cells"]), strict=True))
             # By name too: a cluster that was set up anew counts its jobs from one again.
-            ids = {cell: job_id for cell, job_id in submission.ids().items() if names.get(job_id) == submission.name}
-            if ids:
-                self._write(submission)
+            alive = {cell: one for cell, one in ids.items() if names.get(one) == file.stem}
+            if alive:
+                self._write(file.stem, told["cells"], job_id)
             else:
-                self._file(submission).unlink(missing_ok=True)
-            found |= {cell: SlurmJob(ids[cell], jobs[cell], self._queue) for cell in ids if cell in jobs}
+                file.unlink(missing_ok=True)
+            found |= {cell: SlurmJob(one, jobs[cell], self._queue) for cell, one in alive.items() if cell in jobs}
         return found
 
     def _locked(self) -> FileLock:
@@ -265,17 +246,13 @@ class SlurmJobs:
         make_folder(self._folder)
         return FileLock(self._folder / LOCK)
 
-    def _submissions(self) -> list[Submission]:
-        files = sorted(self._folder.glob("ccl-*.json"))
-        return [Submission(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
-
-    def _write(self, submission: Submission) -> None:
-        write_file(self._file(submission), json.dumps(asdict(submission)))
-        if submission.job is not None:
-            self._known.add(submission.name)
-
-    def _file(self, submission: Submission) -> Path:
-        return self._folder / f"{submission.name}.json"
+    def _write(self, name: str, cells: Sequence[str], job_id: str | None) -> Path:
+        """What one call of sbatch submits: the name of its jobs, those of its runs, and the id once there is one."""
+        file = self._folder / f"{name}.json"
+        write_file(file, json.dumps({"name": name, "cells": cells, "job": job_id}))
+        if job_id is not None:
+            self._known.add(name)
+        return file
 
     def _describe(self, job: Job) -> None:
         """Write what the job is to do, as words of bash."""
@@ -287,6 +264,16 @@ class SlurmJobs:
             f"THREADS={job.threads or ''}",
         ]
         write_file(self._folder / f"{job.name}.sh", os.fsencode("\n".join([*lines, ""])))
+
+
+def _job_of(name: str, names: Mapping[str, str]) -> str | None:
+    """The id of the jobs of this name among those that Slurm lists."""
+    return next((job_id.partition("_")[0] for job_id, one in names.items() if one == name), None)
+
+
+def _ids(job_id: str, cells: Sequence[str]) -> list[str]:
+    """The id of each run's job: an array has one for each index."""
+    return [job_id] if len(cells) == 1 else [f"{job_id}_{index}" for index in range(len(cells))]
 
 
 def call(*words: str) -> str:
