@@ -1,6 +1,5 @@
 """`ccl compare`: a grid of runs, and the tables and the page over all of them."""
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,21 +84,14 @@ def chosen_grid(
     vary: "Sequence[str]",
     assignments: "Sequence[str]",
 ) -> "Grid":
-    """The grid that the words on the command line describe; a typo is reported before any work."""
+    """The grid that the words on the command line describe."""
     from ccl.cli.value_lists import assignment_lists, named, numbers
-    from ccl.loading import load_settings
+    from ccl.runs.grid_cells import Grid
 
     chosen, learned = named(strategies, "--strategies", ROWS), named(objectives, "--objectives", OBJECTIVES)
     columns, cuts, varied = numbers(seeds, "--seeds"), numbers(steps, "--steps"), assignment_lists(vary)
-    left_out: Collection[tuple[str, str]] = ()
-    if "all" in (strategies, objectives):
-        left_out = pairs_left_out(preset, assignments, chosen, learned)
-    else:
-        for name in chosen:
-            load_settings(preset, [*assignments, f"strategy={name}"])
-
-    from ccl.runs.grid_cells import Grid
-
+    is_all = "all" in (strategies, objectives)
+    left_out = pairs_left_out(preset, assignments, chosen, learned) if is_all else ()
     return Grid(preset, chosen, columns, learned, cuts, varied, left_out)
 
 

@@ -21,19 +21,13 @@ def demo(
 
     Example: ccl demo --strategies finetuning,ccl --out demo-run
     """
-    from ccl.cli.value_lists import names
-    from ccl.loading import load_settings
-
-    chosen = names(strategies, "--strategies")
-    for name in chosen:  # a typo is reported at once; the cells are made after torch, which takes seconds
-        load_settings("demo", [*assignments, f"strategy={name}"])
-
     from rich.console import Console
 
     from ccl.cli.compare import run_and_report
+    from ccl.cli.value_lists import names
     from ccl.runs.grid_cells import Grid, make_cells
 
+    cells = make_cells(Grid("demo", names(strategies, "--strategies"), [seed]), assignments)
     title = "ccl demo: five kinds of pictures, one after the other"
-    cells = make_cells(Grid("demo", chosen, [seed]), assignments)
     if not run_and_report(cells, out, title, Console(), Place(jobs=jobs)):
         raise typer.Exit(1)

@@ -8,14 +8,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ccl import ranks
 from ccl.errors import StoppedError, UserError
+from ccl.evaluation import AccuracyMatrix
 from ccl.loading import dump_settings
+from ccl.memory import RehearsalMemory
 from ccl.runs.run_folder import CHECKPOINTS, RunLog, read_status
 from ccl.runs.trackers import Tracker
 from ccl.settings import Settings
@@ -25,14 +27,6 @@ from ccl.training.stop_signals import StopRequest
 
 # Saving may take one part in so many of the time; epochs shorter than that are not worth a checkpoint each.
 COST_DIVISOR = 50
-
-
-class Stateful(Protocol):
-    """Anything with `state_dict` and `load_state_dict` of plain tensors."""
-
-    def state_dict(self) -> Mapping[str, Tensor]: ...
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> Any: ...
 
 
 class Session:
@@ -54,7 +48,7 @@ class Session:
         self.observer = Observers(self.log, display)
         self.outcome: dict[str, Any] = {}  # what the status says of a run that is complete
         self._store = CheckpointStore(folder / CHECKPOINTS, settings.checkpoint.keep)
-        self._parts: dict[str, Stateful] = {}
+        self._parts: dict[str, Learner | RehearsalMemory | AccuracyMatrix] = {}
         self._stamp: dict[str, Any] = {}  # of the checkpoints that are saved
         self._restored_stamp: Mapping[str, Any] = {}  # of the checkpoint that was restored
         self._saved_at = time.perf_counter()
@@ -79,7 +73,7 @@ class Session:
     def _peak(self) -> int:
         return max(self._peak_before, peak_memory())
 
-    def resume(self, learner: Learner, data: str, others: Mapping[str, Stateful] = {}) -> Progress | None:
+    def resume(self, learner: Learner, data: str, others: Mapping[str, AccuracyMatrix] = {}) -> Progress | None:
         """Restore everything from the newest good checkpoint; None where there is none, and all rows are removed.
 
         `data` is the fingerprint of the images, `others` what is saved beside the learner and its memory.
