@@ -101,7 +101,11 @@ def make_encoder(
     with seeded(seed, "encoder"):
         network = make_backbone(options)
         num_features = found_features(network, name, size) if foreign_kind(name) else None
-        _refuse_small(network, name, size)
+        patch_size = getattr(network, "patch_size", None)
+        if not foreign_kind(name) and patch_size is not None and size < 2 * patch_size:
+            advice = "set encoder.stem=cifar" if size >= 8 else "nearest valid value: 8"
+            patches = f"{name} has patches of {patch_size} px and needs two by two of them"
+            raise UserError(f"views.size {size}: {patches}; {advice}")
         head = options.head, options.head_width, options.head_layers
         encoder = Encoder(network, options.dim, *head, num_features)
     if start is not None:
@@ -110,16 +114,6 @@ def make_encoder(
     encoder = split_batch_norm(encoder, options.num_groups, options.is_synchronised)
     encoder.freeze(options.freeze_stages, options.freeze_batch_norm)
     return encoder
-
-
-def _refuse_small(network: nn.Module, backbone: str, size: int) -> None:
-    """A backbone with patches must find two by two of them in an image."""
-    patch_size = getattr(network, "patch_size", None)
-    if not foreign_kind(backbone) and patch_size is not None and size < 2 * patch_size:
-        advice = "set encoder.stem=cifar" if size >= 8 else "nearest valid value: 8"
-        raise UserError(
-            f"views.size {size}: {backbone} has patches of {patch_size} px and needs two by two of them; {advice}"
-        )
 
 
 def make_backbone(options: EncoderOptions) -> nn.Module:

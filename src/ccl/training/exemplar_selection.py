@@ -108,28 +108,24 @@ def remember(
         chosen = _of_clusters(images, number, selection)
     else:
         room = budget.limit if ONE_POOL in row.gives else memory.room(budget)
-        chosen = _within_budget(budget, room, source, images, selection.method)
+        order = images.in_order(selection.method, min(room, len(source)) if budget.unit == "images" else len(source))
+        # No more images are encoded than must be measured.
+        chosen = order[within((budget.size(source.encoded(position)) for position in order.tolist()), room)]
     if EMBEDDINGS in row.needs and VIEWS not in row.needs:
         scores[chosen] = torch.arange(float(len(chosen)))  # without scores, what was chosen first stays longest
     kept = chosen.sort().values
-    memory.add(source, kept, step, clusters[kept], scores[kept], _vectors(learner, source, kept, viewer, selection))
+    kinds = learner.stores if len(kept) else ()
+    images_kept = source.subset(kept)
+    vectors: dict[str, Tensor] = {
+        kind: extract(learner.product, images_kept, viewer, selection.batch_size, kind) for kind in kinds
+    }
+    memory.add(source, kept, step, clusters[kept], scores[kept], vectors)
     if budget is not None and ONE_POOL in row.gives:
         held = _Candidates(memory.ids, embeddings, memory.clusters, memory.scores, selection.seed, step)
         memory.cut(budget, held.in_order(selection.method, len(memory)))
     elif budget is not None:
         memory.trim(budget, selection.seed)
     return Remembered(number, is_estimated, int((memory.steps == step).sum()), len(memory))
-
-
-def _vectors(
-    learner: Learner, source: ImageSource, kept: Tensor, viewer: Viewer, selection: Selection
-) -> dict[str, Tensor]:
-    """What the encoder makes of the kept images at the end of their step, (K, ·), of each kind that a part stores."""
-    images = source.subset(kept)
-    return {
-        kind: extract(learner.product, images, viewer, selection.batch_size, kind)
-        for kind in (learner.stores if len(kept) else ())
-    }
 
 
 @dataclass(frozen=True)
@@ -159,13 +155,6 @@ def _of_clusters(images: _Candidates, number: int, selection: Selection) -> Tens
     if selection.method == VIEW_VARIANCE:
         return lowest_scores(images.scores, images.clusters, selection.options.per_cluster)
     return images.in_order(selection.method, selection.options.per_cluster * number)
-
-
-def _within_budget(budget: Budget, room: int, source: ImageSource, images: _Candidates, method: str) -> Tensor:
-    """Positions, in the order of choice, of those that find room; no more images are encoded than must be measured."""
-    order = images.in_order(method, min(room, len(source)) if budget.unit == "images" else len(source))
-    sizes = (budget.size(source.encoded(position)) for position in order.tolist())
-    return order[within(sizes, room)]
 
 
 def _scores(encoder: Encoder, source: ImageSource, viewer: Viewer, step: int, selection: Selection) -> Tensor:
