@@ -73,7 +73,7 @@ CLASS_PATH: Final = "class"
 
 
 def foreign_kind(backbone: str) -> str | None:
-    """Where a backbone that has no row comes from; None for one of ours, and for what can't be a name."""
+    """The source of a backbone without a row; None for one of ours, and for what can't be a name."""
     where, sign, name = backbone.partition(":")
     if sign and where in (TIMM, TORCHVISION):
         return where if name else None

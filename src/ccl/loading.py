@@ -100,7 +100,7 @@ def validated(values: Mapping[str, Any], *, are_whole: bool = False) -> Settings
 
 
 def without_gone(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file says, less the settings that went out; one that changed something is refused."""
+    """A file's settings without those that were removed; a removed one that changed something is refused."""
     found = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
     for setting, harmless in _GONE.items():
         section, _, key = setting.partition(".")

@@ -73,7 +73,7 @@ class ProbeSettings(Section):
 
 
 class PerformanceSettings(Section):
-    """How the arithmetic is done, beside its precision; neither changes what is learned, but for rounding."""
+    """Performance of the arithmetic; changes nothing but rounding."""
 
     channels_last: Literal["auto"] | bool = "auto"  # auto: on CPU and CUDA below float32, unless batch norm is split
     compile: bool = False  # torch.compile: minutes at the start, and a compiler must be there
@@ -172,7 +172,7 @@ else:
 
 
 def own_defaults(objective: str, strategy: str) -> dict[str, Any]:
-    """What an objective and a strategy want by default, by sections; names that are not known want nothing."""
+    """The defaults of an objective and a strategy, by sections; unknown names have none."""
     try:
         wanted = row_of("objective", objective).defaults
     except (KeyError, UserError):
@@ -193,7 +193,7 @@ class Settings(_WithParts):
     @model_validator(mode="before")
     @classmethod
     def _with_defaults(cls, values: Any, info: ValidationInfo) -> Any:
-        """What the chosen objective and strategy want by default lies below what was asked for."""
+        """Lay the defaults of the chosen objective and strategy below what was asked for."""
         if not isinstance(values, dict) or (info.context or {}).get(WHOLE):
             return values
         chosen = {name: values.get(name, cls.model_fields[name].default) for name in ("objective", "strategy")}
@@ -220,12 +220,12 @@ class Settings(_WithParts):
 
     @property
     def stream_seed(self) -> int:
-        """What draws the order of classes and images."""
+        """The seed of the order of classes and images."""
         return self.seed if self.data.seed is None else self.data.seed
 
     @property
     def stream_kind(self) -> str:
-        """What `data.stream` says, auto resolved."""
+        """`data.stream` with auto resolved."""
         if self.data.stream != "auto":
             return self.data.stream
         return "domain" if len(self.dataset) > 1 else "class"
@@ -262,7 +262,7 @@ class Settings(_WithParts):
         return self
 
     def _refuse_parts(self) -> None:
-        """What parts need of each other, by their rows and as they are set."""
+        """Refuse parts that lack what they need of each other, by their rows and as they are set."""
         try:
             why = refusal(self.strategy, self.method, self.objective)
             why = why or backbone_refusal(self.objective, self.encoder.backbone)

@@ -53,7 +53,7 @@ def _findings(measure: bool) -> Iterator[tuple[str, str]]:
 
 
 def _speed() -> Iterator[tuple[str, str]]:
-    """What the two small presets' networks learn a second here, and how long a run would take."""
+    """Images a second of the two small presets here, and how long a run would take."""
     from ccl.loading import load_settings
     from ccl.runs.forecast import clock, seconds_here, work_of
 
@@ -66,7 +66,7 @@ def _speed() -> Iterator[tuple[str, str]]:
 
 
 def _precision(measure: bool) -> str:
-    """What `precision: auto` takes here, and whether the shorter formats work on this processor, if they are tried."""
+    """The format of `precision: auto` here, and whether the shorter ones work on this processor, if they are tried."""
     import torch
 
     from ccl.training.precision import choose, trouble_with

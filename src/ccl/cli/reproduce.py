@@ -77,7 +77,7 @@ def reproduce(
 
 
 def _show_cost(cells: "list[Cell]", out: Path, scale: str, is_here: bool, yes: bool) -> None:
-    """What is still to be run, before it starts; the paper's scale on this machine without a GPU needs --yes."""
+    """Show what is still to be run, before it starts; the paper's scale without a GPU needs --yes."""
     import torch
 
     from ccl.errors import UserError, counted

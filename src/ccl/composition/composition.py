@@ -1,4 +1,4 @@
-"""What every composition offers: the batches of an epoch, and a place where images of old and new may be mixed."""
+"""Base class of compositions: the batches of an epoch, and a hook that may mix old and new images."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class EpochBatch:
 
 
 class Composition(ABC):
-    """How new and old images come together in a batch; a pure function of its arguments, without state."""
+    """How batches mix new and old images; a pure function of its arguments, without state."""
 
     is_mixed = False  # whether `mix` makes one image of a new and an old one
 

@@ -37,7 +37,7 @@ class Accuracy(BaseModel):
 
 
 class About(BaseModel):
-    """What a classifier's file says of it."""
+    """The description in a classifier's file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -174,7 +174,7 @@ def load_classifier(path: str | Path) -> Classifier:
 
 
 def default_path(folder: Path, name: str, version: int) -> Path:
-    """Where the classifier of labelled images of this name goes if nobody says."""
+    """The default file of a classifier of labelled images of this name."""
     return folder / CLASSIFIERS / f"{name or 'classes'}-v{version}{SUFFIX}"
 
 

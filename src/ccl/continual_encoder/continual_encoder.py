@@ -273,7 +273,7 @@ class ContinualEncoder:
         )
 
     def health(self, version: int | None = None) -> dict[str, Any]:
-        """How this version compared with the one before on the remembered images, as plain values, with a verdict."""
+        """A version compared with the one before on the remembered images, as plain values, with a verdict."""
         steps = self._folder.version(version).about["steps"]
         if not steps:
             raise UserError(f"version 0 of {self.folder} is what it started from: there is nothing to compare it with")

@@ -34,7 +34,7 @@ _FIXED_VIEWS = ("views.recipe", "views.size")
 
 @dataclass(frozen=True)
 class DropSize:
-    """What decides how images are seen and how much work a drop is."""
+    """The sizes from which a drop's settings are chosen."""
 
     num_new: int
     num_remembered: int = 0  # images of earlier drops that are learned with it

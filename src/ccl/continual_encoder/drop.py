@@ -61,7 +61,7 @@ Find = Callable[[Path, Callable[[int, int], None]], Found]  # given a folder for
 
 @dataclass(frozen=True)
 class Options:
-    """How a drop is taken in."""
+    """Options of learning a drop."""
 
     name: str | None = None  # what people call it; None: by where it comes from
     asked: Mapping[str, Any] | None = None  # settings
@@ -75,7 +75,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a drop."""
+    """The outcome of a drop."""
 
     kind: Literal["learned", "known", "refused", "planned"]
     version: int  # the current one; 0 for none
@@ -89,7 +89,7 @@ class Outcome:
 
 
 def drops(folder: EncoderFolder, images: Images, chunk: int) -> Iterator[Find]:
-    """What is given as a whole is one drop; of any other iterable every `chunk` images that are new are one."""
+    """The drops of an input: one of what is given as a whole; of an iterable every `chunk` new images are one."""
     if isinstance(images, str | Path | np.ndarray | Tensor | Sequence):
         yield partial(find_images, images)
     else:
@@ -127,7 +127,7 @@ def learn(folder: EncoderFolder, find: Find, display: Observer, options: Options
 
 
 class _Drop:
-    """The work on one drop, in the order of its methods."""
+    """One drop being learned; the methods are called in their order."""
 
     def __init__(
         self, folder: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
@@ -198,7 +198,7 @@ class _Drop:
         return self._promote(settings, learner, new, step, pending["asked"])
 
     def _settings_before(self) -> Settings | None:
-        """Those of the folder; None where they are to be chosen for its first images. Mistakes are refused here."""
+        """The folder's settings; None where they are yet to be chosen for its first images. Refuses mistakes."""
         is_resumed = is_begun(self.folder) and not self.options.restart
         before = self.folder.settings() if self.parent is not None or is_resumed else None
         if before is not None:
@@ -246,7 +246,7 @@ class _Drop:
         return *choose(size, before, asked, is_on_gpu(device)), asked
 
     def _begin(self, pending: Mapping[str, Any], settings: Settings) -> None:
-        """From here on this drop is under way, or resumed; refuses where another one is."""
+        """Mark this drop as under way, or resume it; refuses where another one is."""
         folder = self.folder
         if is_begun(folder) and not self.options.restart:
             if self._has_begun(pending):
@@ -296,7 +296,7 @@ class _Drop:
             loop.learn_step(images, groups, int(self.past["next_id"]))
 
     def _about(self, new: Gathered, learner: Learner) -> dict[str, Any]:
-        """What the folder will remember of this step, beside how it was judged."""
+        """What the folder records of this step, beside its judgement."""
         return {
             "step": self.step + 1,
             "name": self.name,
@@ -311,7 +311,7 @@ class _Drop:
         }
 
     def _refuse(self, step: Mapping[str, Any], reason: str) -> Outcome:
-        """The old version stays current; what was learned stays beside until another drop comes."""
+        """Keep the old version current; the refused one stays on disk until another drop arrives."""
         begun = _read(self.folder)
         write_file(self.folder.learning / DROP, json.dumps(begun | {"refused": True}, indent=1))
         if not begun.get("refused"):
@@ -327,7 +327,7 @@ class _Drop:
         step: dict[str, Any],
         asked: Mapping[str, Any],
     ) -> Outcome:
-        """Everything is written aside first; the ledger's line makes it current."""
+        """Write everything beside first; the ledger then makes the version current."""
         number, num_seen = self.ledger.latest + 1, int(self.past["next_id"]) + len(new.source)
         parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict()}
         steps = [*self.past["steps"], {**step, "version": number}]
@@ -408,7 +408,7 @@ def _plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, 
 
 
 def _memory_bytes(settings: Settings, new: Gathered, num_images: int, image_bytes: int) -> int:
-    """Of the remembered images, as files; an upper bound where nobody knows how well they compress."""
+    """Bytes of the remembered images as files; an upper bound where their compression is not known."""
     selection = build_selection(settings)
     if selection is None:
         return 0

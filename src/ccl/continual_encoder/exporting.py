@@ -263,7 +263,7 @@ def write_export(frozen: FrozenEncoder, path: Path, images: ImageSource | None =
 
 
 def hub_config(frozen: FrozenEncoder) -> dict[str, Any]:
-    """What config.json says: timm's keys where timm has this network, and ccl's description always."""
+    """The content of config.json: timm's keys where timm has this network, and ccl's description."""
     preprocessing = frozen.preprocessing
     images = {
         "input_size": [3, preprocessing["size"], preprocessing["size"]],
@@ -284,7 +284,7 @@ def hub_config(frozen: FrozenEncoder) -> dict[str, Any]:
 
 
 def _timm_name(frozen: FrozenEncoder) -> str:
-    """What timm calls this network; "" where it has none with these weights."""
+    """The name of this network in timm; "" where it has none with these weights."""
     options = frozen.architecture
     if foreign_kind(options.backbone) == TIMM:
         return options.backbone.partition(":")[2].partition(".")[0]

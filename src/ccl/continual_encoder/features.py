@@ -32,7 +32,7 @@ PART_IMAGES = 10_000
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """What a .npz file of features holds."""
+    """The content of a .npz file of features."""
 
     rows: Tensor  # (N, F) float32
     names: tuple[str, ...]  # of the images, N
@@ -134,7 +134,7 @@ def read_features(path: str | Path) -> FeatureFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the parts of a folder have in common."""
+    """The manifest of a folder of features: what all its parts share."""
 
     num_images: int  # that are named, also those that turn out not to be usable
     part_images: int
@@ -190,7 +190,7 @@ def begin(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What the parts of a folder have in common; refuses a folder that is none of features."""
+    """Read the manifest of a folder of features; refuses any other folder."""
     try:
         manifest = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
         if not (isinstance(manifest.about, dict) and min(manifest.num_images, manifest.part_images) >= 1):
@@ -202,7 +202,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def part_path(folder: Path, number: int) -> Path:
-    """Where a part lies, or will."""
+    """The path of a part."""
     return folder / f"part-{number:06d}.npz"
 
 

@@ -40,7 +40,7 @@ ENCODER = Kind("an encoder folder", "--into", LEDGER, LEARNING)
 
 @dataclass
 class Ledger:
-    """What `state.json` holds."""
+    """The content of `state.json`."""
 
     created: float = field(default_factory=time.time)
     current: int = 0  # the current version; 0 before the first drop, the weights it started from if there are any
@@ -104,7 +104,7 @@ class EncoderFolder:
             raise UserError(f"{self.path / LEDGER} can't be read: {type(error).__name__}: {error}") from None
 
     def make(self, asked: Mapping[str, Any]) -> None:
-        """Make it, with the settings that were asked for."""
+        """Create the folder, with the settings that were asked for."""
         with locked(self.path, ENCODER):
             self.refuse_existing()
             self.write(Ledger(asked=dict(asked)))
@@ -115,7 +115,7 @@ class EncoderFolder:
             raise UserError(f"{path} is an encoder folder already; ContinualEncoder.open({path!r}) opens it")
 
     def write(self, ledger: Ledger) -> None:
-        """From here on this is current."""
+        """Replace `state.json`; from here on this ledger is current."""
         write_file(self.path / LEDGER, json.dumps({"format": FORMAT, **asdict(ledger)}, indent=1))
 
     def settings(self) -> Settings | None:
@@ -196,7 +196,7 @@ class EncoderFolder:
         return ", ".join(map(str, self.numbers(ledger))) or "none"
 
     def sweep(self, ledger: Ledger) -> None:
-        """Away with what killed processes left: half versions, and whole ones that never became current."""
+        """Delete what killed processes left: partial versions, and whole ones that never became current."""
         self.versions.clean()
         for number in self.versions.numbers():
             if number > ledger.latest:
@@ -224,7 +224,7 @@ class EncoderFolder:
         return found
 
     def forget_learning(self) -> None:
-        """The drop under way was finished, or is given up."""
+        """Delete the drop under way, which was finished or is given up."""
         shutil.rmtree(self.learning, ignore_errors=True)
 
 

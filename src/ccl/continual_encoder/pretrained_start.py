@@ -1,4 +1,4 @@
-"""Version 0: what an encoder knows before its first drop, where it starts from weights that somebody else trained."""
+"""Version 0: an encoder before its first drop, where it starts from given weights."""
 
 import os
 import time
@@ -33,7 +33,7 @@ _SMALLER = 128  # px: the size in which a network that can read it learns on a C
 
 
 def source_of(weights: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the encoder for what people name: "timm:NAME", a class's path, a file, or a folder."""
+    """Encoder settings for a source of weights: "timm:NAME", a class's path, a file or a folder."""
     path, kind = Path(weights), foreign_kind(weights)
     if kind is not None and not (path.suffix in (".pt", ".pth", ".safetensors") or os.path.exists(path)):
         return {"backbone": weights, "weights": PRETRAINED}

@@ -94,7 +94,7 @@ class Answer:
 
     @property
     def labels(self) -> list[str]:
-        """What each similarity is worth, in words."""
+        """The rank of each similarity, in words."""
         if not self.ranks:
             return [f"cosine {similarity:.3f}" for _, similarity in self.hits]
         return [rank_in_words(rank) for rank in self.ranks]
@@ -125,7 +125,7 @@ class Collection:
 
 
 def stored_collection(path: str | Path, frozen: FrozenEncoder) -> Collection:
-    """What a file or folder of features holds, if this encoder made it; the images are looked for at their paths.
+    """The collection in a file or folder of features that this encoder made; images are read from their paths.
 
     >>> encoder, photos = ccl.frozen("my-encoder"), ccl.load_dataset("symbols", images_per_class=1).train
     >>> names = [f"{number}.png" for number in range(len(photos))]
@@ -186,7 +186,7 @@ def check_sheet_target(path: Path) -> None:
 
 
 def check_sheet_size(num_queries: int, k: int) -> None:
-    """Refuse, before the images are searched, what nobody could look at."""
+    """Refuse, before the search, a sheet too large to look at."""
     if num_queries * (1 + k) > MOST_IMAGES:
         raise UserError(
             f"{num_queries:,} queries with {k} hits each are too many for a sheet, which has room for "

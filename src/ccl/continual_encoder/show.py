@@ -94,7 +94,7 @@ def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Tabl
 
 
 def kept_sentence(step: Mapping[str, Any], num_seen: int) -> str:
-    """How many images stay, of how many."""
+    """A sentence on how many images are kept, of how many."""
     images = counted(step["num_images"], "image")
     in_all = f"{step['num_remembered']:,} of {num_seen:,} in all, {size(step['memory_bytes'])}"
     rest = "; the others are not needed any more" if step["num_kept"] < step["num_images"] else ""
@@ -102,13 +102,13 @@ def kept_sentence(step: Mapping[str, Any], num_seen: int) -> str:
 
 
 def probe_and_health(step: Step) -> list[Table]:
-    """What a drop did, as tables: what the features are worth where there are labels, and their health."""
+    """A drop's outcome as tables: accuracies where there are labels, and health."""
     scores = scores_of(step["accuracy"])
     return [*([score_table(scores)] if scores else []), health(step)]
 
 
 def step_warnings(step: Step) -> list[str]:
-    """What to know before one relies on the features after a drop, a line each; an empty step has none."""
+    """Warnings about the features after a drop, a line each; an empty step has none."""
     return [*warnings(scores_of(step.get("accuracy"))), *frozen_advice(step)]
 
 
@@ -218,7 +218,7 @@ def frozen_advice(step: Mapping[str, Any]) -> list[str]:
 
 
 def scores_of(accuracy: Mapping[str, Any] | None) -> dict[str, ProbeScore]:
-    """What a version remembers of a probe, as scores; by the names of `TITLES`."""
+    """The scores of a version's probe, by the names of `TITLES`."""
     if not accuracy or "num_test" not in accuracy:
         return {}
     kinds = {"features": accuracy, **accuracy.get("beside", {})}
@@ -297,7 +297,7 @@ def write_confusion(path: Path, names: Sequence[str], confusion: Tensor) -> None
 
 
 def kept_confusion(folder: EncoderFolder, version: int) -> Confusion | None:
-    """What the probe of a drop mistook for what; None where none was made, or its file can't be read."""
+    """The confusion matrix of a drop's probe; None where none was made, or its file can't be read."""
     try:
         content = json.loads((folder.path / STEPS / f"{version:08d}" / PROBE).read_text(encoding="utf-8"))
         names, counts = tuple(map(str, content["classes"])), torch.tensor(content["counts"], dtype=torch.int64)
@@ -344,7 +344,7 @@ def write_page(folder: EncoderFolder) -> None:
 
 
 def _probe(folder: EncoderFolder, step: Step) -> dict[str, Any] | None:
-    """What the last drop's probe found: tables, and a drawing where it is still there; None where none was made."""
+    """The last drop's probe: tables, and a drawing where its file is still there; None where none was made."""
     scores = scores_of(step["accuracy"])
     if not scores:
         return None

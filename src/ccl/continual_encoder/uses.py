@@ -359,7 +359,7 @@ def _tell_left_out(skipped: Sequence[BadImage], out: Path | None, display: Obser
 
 
 def name_of(images: Images) -> str:
-    """What people call a drop: the last part of its first path, or the kind of what was given."""
+    """A drop's default name: the last part of its first path, or the kind of input."""
     if isinstance(images, Sequence) and not isinstance(images, str) and len(images):
         first = images[0]
         more = f" and {len(images) - 1} more" if len(images) > 1 and isinstance(first, str | Path) else ""
@@ -370,14 +370,14 @@ def name_of(images: Images) -> str:
 
 
 def bad_images_beside(target: Path) -> Path:
-    """Where files that are not usable images are listed, next to what was to be written."""
+    """The table of files that are not usable images, next to the output."""
     target = target.absolute()
     return target.with_name(f"{target.name}.bad_images.csv")
 
 
 @contextmanager
 def listing_bad_images(target: Path) -> Iterator[None]:
-    """Where too many files are not usable, all of them are listed beside the target before that is refused."""
+    """Context manager: where too many files are not usable, lists all of them before it refuses."""
     try:
         yield
     except TooManyBadError as error:

@@ -1,4 +1,4 @@
-"""Where images come from: datasets by name, the steps of a stream, the batches of an epoch.
+"""Data: datasets by name, images from any input, the steps of a stream, the batches of an epoch.
 
 Images are uint8 RGB, held in one tensor or decoded from files when asked for (`ImageSource`); each has an id that stays
 its own over the whole stream, and labels serve only to cut streams and to evaluate. Nothing is downloaded unless asked

@@ -153,7 +153,7 @@ def _check_room(archive: Path, folder: Path, num_bytes: int) -> None:
 
 
 class _Limit:
-    """How many bytes an archive may unpack to."""
+    """The number of bytes that an archive may unpack to."""
 
     def __init__(self, archive: Path, file: BinaryIO) -> None:
         self._archive, self._most = archive, max(RATIO_FROM, MAX_RATIO * file.seek(0, os.SEEK_END))

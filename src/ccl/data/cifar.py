@@ -27,7 +27,7 @@ _TIMEOUT = 30  # seconds without a byte
 
 @dataclass(frozen=True)
 class Layout:
-    """Where one of the two sets keeps its things; md5 sums as published with the archives."""
+    """The files of one of the two sets, with the md5 sums published with the archives."""
 
     name: str
     folder: str

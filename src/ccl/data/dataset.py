@@ -1,4 +1,4 @@
-"""What a dataset is, and what is done to one before a run: classes chosen, images brought to one size, sets joined."""
+"""Datasets, and their preparation for a run: classes chosen, images brought to one size, sets joined."""
 
 import hashlib
 import re

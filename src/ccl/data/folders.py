@@ -117,7 +117,7 @@ def is_hidden(name: str) -> bool:
 
 
 def entries(folder: Path | str) -> list[os.DirEntry[str]]:
-    """What lies in a folder, by name; hidden things are skipped."""
+    """The entries of a folder, by name, without hidden ones."""
     try:
         with os.scandir(folder) as found:
             return sorted((entry for entry in found if not is_hidden(entry.name)), key=attrgetter("name"))
@@ -169,7 +169,7 @@ def _identity(folder: str) -> tuple[int, int]:
 
 
 def matches(pattern: str) -> list[str]:
-    """What fits a pattern of *, ?, […] and ** (folders at any depth), sorted; hidden things fit only by name.
+    """The paths that match *, ?, […] and ** (folders at any depth), sorted; hidden ones match only by name.
 
     Differs from `glob`, which follows each link in a loop forty times, and two links two to the power of forty.
     """

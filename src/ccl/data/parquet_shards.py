@@ -81,7 +81,7 @@ def _labels(shard: Shard, file: Any, num_rows: int) -> tuple[NDArray[np.int32], 
 
 
 def _names_of_numbers(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
-    """What Hugging Face's metadata say that the numbers of a column stand for; nothing where they don't."""
+    """The class names of a column's numbers in Hugging Face's metadata; nothing where there are none."""
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
         return [str(name) for name in features[column]["names"]]

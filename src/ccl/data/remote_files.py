@@ -13,7 +13,7 @@ _BLOCK = 1 << 22  # bytes that are fetched at one time where a file is read from
 
 
 class RemoteFile(NamedTuple):
-    """What a store says of a file."""
+    """A file's entry in a store."""
 
     num_bytes: int
     stamp: int  # other for other content, by the store's tag or time of change; smaller than any present time in ns
@@ -25,7 +25,7 @@ def is_remote(path: str) -> bool:
 
 
 def look_up(path: str) -> RemoteFile:
-    """What the store says of a file; refuses one that is not there or may not be read."""
+    """The store's entry of a file; refuses one that is missing or may not be read."""
     with _errors_as_user_errors(path):
         about = _file_system(path).info(path)
         if about.get("type") == "directory":

@@ -1,4 +1,4 @@
-"""Where the images lie in one shard: found in one pass, and kept in the user's cache folder.
+"""The index of one shard's images: made in one pass, and kept in the user's cache folder.
 
 A shard is a file of many images that is read in place. Its index is known by the shard's path, size and time of change;
 deleting it is always safe.
@@ -28,7 +28,7 @@ _SETTLED_NS = 2_000_000_000
 
 
 def cache_folder() -> Path:
-    """Where things may lie that can be made again: CCL_CACHE, else XDG_CACHE_HOME/ccl, else ~/.cache/ccl."""
+    """The cache folder: CCL_CACHE, else XDG_CACHE_HOME/ccl, else ~/.cache/ccl."""
     chosen = os.environ.get("CCL_CACHE") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "ccl")
     return Path(chosen).expanduser()
 

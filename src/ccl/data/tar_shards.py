@@ -90,7 +90,7 @@ def _files(shard: Shard) -> Iterator[_File]:
 
 
 def _content(tar: BinaryIO, member: Member) -> bytes:
-    """Of a file that may hold a label; nothing of others."""
+    """The content of a file that may hold a label; nothing of others."""
     if not member.name.lower().endswith((".cls", ".json")) or member.num_bytes > _MAX_LABEL_BYTES:
         return b""
     tar.seek(member.offset)  # tarfile seeks before it reads on; its own way to a file's content is slower

@@ -137,7 +137,7 @@ def normalised_over_ranks(rows: Tensor, weight: Tensor | None, bias: Tensor | No
 
 
 def _shape(rows: Tensor) -> tuple[int, ...]:
-    """How a vector (C,) lies beside rows."""
+    """The shape that broadcasts a vector (C,) over rows."""
     return (1, -1, *(1 for _ in rows.shape[2:]))
 
 

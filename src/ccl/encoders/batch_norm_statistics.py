@@ -58,7 +58,7 @@ def reestimate(
 
 
 class AccumulatedStatistics(nn.Module):
-    """What each batch norm of an encoder was shown of every step so far, when that step had been learned.
+    """Batch-norm moments of all steps so far, each taken when its step had been learned.
 
     Moments are what is left of the images where none may be kept. The shares of earlier steps are as the weights of
     then saw them. It stays on the CPU, in double precision.
@@ -78,7 +78,7 @@ class AccumulatedStatistics(nn.Module):
 
 
 def _moments_of(rows: Tensor) -> Tensor:
-    """Of (N, C) or (N, C, H, W), where every place of an image counts, as one row (1 + 2C,) on the CPU.
+    """The moments of (N, C) or (N, C, H, W), where every place of an image counts, as one row (1 + 2C,) on the CPU.
 
     How many there are, their mean, and the sum of squared distances to it.
     """
@@ -98,7 +98,7 @@ def _parts(moments: Tensor) -> tuple[int, Tensor, Tensor]:
 
 
 def _joined(one: Tensor, other: Tensor) -> Tensor:
-    """Of both: the variance within each, and that of their means."""
+    """The moments of both sets of rows together."""
     (count, mean, squares), (other_count, other_mean, other_squares) = _parts(one), _parts(other)
     total = count + other_count
     if not total:

@@ -22,7 +22,7 @@ Output = Literal["features", "embeddings"]
 
 
 def make_head(kind: str, num_features: int, dim: int, width: int | None = None, num_layers: int = 2) -> nn.Module:
-    """What turns features (N, F) into projections (N, dim); hidden layers are `width` wide, None: as the features.
+    """The head from features (N, F) to projections (N, dim); hidden layers have `width`, None: that of the features.
 
     "linear" is one layer, as in MoCo v1; "mlp" has no batch norm, as in MoCo v2; "mlp_bn" has it in every hidden layer,
     as BYOL, Barlow Twins and VICReg do; "simsiam" has it on the output too, there without scale and shift.
@@ -131,7 +131,7 @@ class Encoder(nn.Module):
             return cast(Tensor, self.backbone(images)).float()
 
     def tokens(self, images: Tensor, visible: Tensor) -> Tensor:
-        """What a backbone with patches makes of those numbered `visible`, (N, L shown), alone: (N, L shown, F)."""
+        """Tokens of the patches numbered `visible`, (N, L shown), alone, if the backbone has some: (N, L shown, F)."""
         with self._casting(images):
             return cast(ViT, self.backbone).tokens(images, visible).float()
 

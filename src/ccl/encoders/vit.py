@@ -84,7 +84,7 @@ def vit_small(width: int = 384, stem: str = "cifar") -> ViT:
 
 
 def grid(images: Tensor, patch_size: int) -> tuple[int, int]:
-    """How many whole patches images (N, 3, H, W) have from top to bottom and from left to right."""
+    """The numbers of whole patches of images (N, 3, H, W), from top to bottom and from left to right."""
     return images.shape[2] // patch_size, images.shape[3] // patch_size
 
 
@@ -97,7 +97,7 @@ def cut(images: Tensor, patch_size: int) -> Tensor:
 
 
 def chosen(tokens: Tensor, numbers: Tensor) -> Tensor:
-    """Of each image's tokens (N, L, C) those with its numbers (N, M): (N, M, C)."""
+    """Each image's tokens (N, L, C) at its numbers (N, M): (N, M, C)."""
     return tokens.gather(1, numbers[:, :, None].expand(-1, -1, tokens.shape[2]))
 
 

@@ -74,7 +74,7 @@ def read_weights(path: Path) -> WeightsFile:
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
-    """What a file or folder says of its network, without its tensors; {} where it says nothing."""
+    """The description in a file or folder of weights, without its tensors; {} where there is none."""
     if os.path.isdir(path):
         return _read_json(path / CONFIG)
     if path.suffix != ".safetensors" or not path.is_file():
@@ -200,7 +200,7 @@ def _shown(names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class ImageFormat:
-    """What is known of it; None for what nobody says."""
+    """The size and normalisation of a network's images; None where not known."""
 
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
@@ -212,7 +212,7 @@ class ImageFormat:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "ImageFormat":
-        """Of a description in JSON: timm's `pretrained_cfg`, a hub's preprocessor, or what `ccl export` writes."""
+        """The format in a JSON description: timm's `pretrained_cfg`, a hub's preprocessor, or one of `ccl export`."""
         for inner in ("pretrained_cfg", "preprocessing"):
             if isinstance(config.get(inner), Mapping):
                 return cls.from_config(config[inner])
@@ -221,7 +221,7 @@ class ImageFormat:
 
     @classmethod
     def of_module(cls, module: nn.Module) -> "ImageFormat":
-        """Of a network's attributes: timm's `pretrained_cfg`, or `mean`, `std` and `input_size` of its own."""
+        """The format in a network's attributes: timm's `pretrained_cfg`, or `mean`, `std` and `input_size`."""
         config = getattr(module, "pretrained_cfg", None)
         if isinstance(config, Mapping):
             return cls.from_config(config)
@@ -235,7 +235,7 @@ def _three(value: Any) -> tuple[float, ...] | None:
 
 
 def _side(value: Any) -> int | None:
-    """Of 224, [3, 224, 224], {"height": 224, …} or {"shortest_edge": 224}."""
+    """The side in 224, [3, 224, 224], {"height": 224, …} or {"shortest_edge": 224}."""
     if isinstance(value, Mapping):
         value = value.get("height", value.get("shortest_edge"))
     if isinstance(value, list | tuple):

@@ -28,7 +28,7 @@ Numbers = Sequence[Any] | NDArray[Any] | Tensor
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What one encoder reaches, in percent: one row of the matrix."""
+    """The accuracies of one encoder, in percent: one row of the matrix."""
 
     per_step: tuple[float, ...]  # T: a probe of D_j's own classes, on D_j's test part
     all_class: tuple[float, ...]  # T: one probe of all classes, on D_j's test part
@@ -81,7 +81,7 @@ class AccuracyMatrix:
         return {name: value.clone() for name, value in self._tensors().items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a state of the same number of steps; nothing changes when it doesn't fit."""
+        """Load a state of the same number of steps; one that does not fit changes nothing."""
         own = self._tensors()
         if state.keys() != own.keys():
             raise ValueError(f"the state must hold {sorted(own)}, got {sorted(state)}")

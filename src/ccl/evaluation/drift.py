@@ -1,4 +1,4 @@
-"""What a step did to known images, without labels: which neighbours stayed, what moved, what broke; who is recognised.
+"""Changes by a step to known images, without labels: neighbours, groups, collapse, and recognition.
 
 Rows before and after, and of two views, are of the same images in the same order. Groups are any integers; those that
 the rehearsal memory recorded (step and cluster) need no label. Numbers are nan where there is nothing to measure: fewer
@@ -189,7 +189,7 @@ def _plain(value: Any) -> Any:
 
 
 def _neighbours(rows: Tensor, k: int) -> Iterator[Tensor]:
-    """Of one chunk of rows after the other, which of all rows are their k nearest others: bool (chunk, N)."""
+    """For one chunk of rows after the other, which of all rows are their k nearest others: bool (chunk, N)."""
     unit = _unit(rows)  # (N, F)
     size = max(1, _ENTRIES // len(unit))
     for start in range(0, len(unit), size):

@@ -189,7 +189,7 @@ def _dot(first: Tensor, second: Tensor) -> float:
 
 
 def _principal_directions(features: Tensor) -> Tensor:
-    """Of features (N, F) of mean zero: (F, F), largest variance first."""
+    """Principal directions of features (N, F) of mean zero: (F, F), largest variance first."""
     covariance = features.T @ features / len(features)
     try:
         vectors: Tensor = torch.linalg.eigh(covariance).eigenvectors

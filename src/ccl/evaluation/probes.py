@@ -145,7 +145,7 @@ def fit(
 
 
 def standard_error(accuracy: float, num_images: int) -> float:
-    """Of an accuracy in percent on so many test images, in points: √(a(100 - a)/n), what another draw would change.
+    """Standard error of an accuracy in percent on so many test images, in points: √(a(100 - a)/n).
 
     It holds nothing of what seeds, orders and initialisations change.
     """

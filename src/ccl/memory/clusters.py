@@ -68,7 +68,7 @@ def nearest_neighbours(rows: Tensor, count: int) -> Tensor:
 
 
 def modularity(nearest: Tensor, clusters: Tensor) -> float:
-    """Of a grouping (n,) in the graph that joins each row with its neighbours (n, K); 0 for a single group."""
+    """Modularity of a grouping (n,) in the graph of each row's neighbours (n, K); 0 for a single group."""
     inside = (clusters[nearest] == clusters[:, None]).double().mean()
     degrees = nearest.shape[1] + torch.bincount(nearest.flatten(), minlength=len(clusters))  # (n,)
     parts = torch.bincount(clusters, weights=degrees.double()) / degrees.sum()  # (k,)

@@ -85,7 +85,7 @@ class Decoder(nn.Module):
         nn.init.normal_(self.mask_token, std=0.02)
 
     def forward(self, tokens: Tensor, order: Tensor, sides: tuple[int, int]) -> Tensor:
-        """What every patch holds, (N, L, P), by tokens (N, L shown, F) of the first ones of an order (N, L)."""
+        """Predicted patches (N, L, P), from tokens (N, L shown, F) of the first ones of an order (N, L)."""
         shown = self.embed(tokens)  # (N, L shown, C)
         hidden = self.mask_token.expand(len(order), order.shape[1] - shown.shape[1], -1)  # (N, L hidden, C)
         rows = chosen(torch.cat([shown, hidden], dim=1), order.argsort(dim=1))  # (N, L, C): by place

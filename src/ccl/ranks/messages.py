@@ -1,4 +1,4 @@
-"""How numbers, answers and the rows of a batch travel between ranks.
+"""Messages between ranks: numbers, answers and the rows of a batch.
 
 Every message fails in one line where a rank has ended, and lives on the device that its backend wants.
 """

@@ -64,7 +64,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """How many ranks there are."""
+    """The number of ranks."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 

@@ -45,7 +45,7 @@ class Arm:
 
     @property
     def settings(self) -> Settings:
-        """Of its first seed."""
+        """The settings of its first seed."""
         return self.records[0].settings
 
     @property
@@ -57,7 +57,7 @@ class Arm:
         return self.records[0].step_names
 
     def values(self, measure: Measure) -> dict[tuple[int, int], float]:
-        """What was measured, by seeds; runs without a number are left out."""
+        """A measure's values by seeds; runs without a number are left out."""
         found = {seeds_of(record): measure(record) for record in self.records}
         return {seeds: value for seeds, value in found.items() if not math.isnan(value)}
 
@@ -169,7 +169,7 @@ def place_of(record: RunRecord) -> tuple[Any, ...]:
 
 
 def seeds_of(record: RunRecord) -> tuple[int, int]:
-    """What two runs of an arm differ in: the run's seed, and that of the stream's order."""
+    """The seeds of a run: its own, and that of the stream's order."""
     return record.settings.seed, record.settings.stream_seed
 
 
@@ -315,7 +315,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float]:
-    """Of the random initialisation: accuracy on each of T steps, and on all classes; runs that began alike count once.
+    """Accuracy of the random initialisation on each of T steps and on all classes; equal starts count once.
 
     nan where no run of the first's number of steps was probed before training.
     """

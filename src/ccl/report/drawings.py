@@ -37,7 +37,7 @@ _LOSS_COLOURS = ("#0080c6", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9
 
 
 def matrices_of(arm: Arm) -> list[AccuracyMatrix]:
-    """Those of the seeds that were probed."""
+    """The accuracy matrices of the seeds that were probed."""
     found = [record.accuracy for record in arm.records if record.accuracy is not None]
     return [matrix for matrix in found if matrix.num_steps == len(arm.step_names)]
 
@@ -135,7 +135,7 @@ def accuracy_matrix(arm: Arm) -> Figure:
 
 
 def _change_since_learned(mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of a matrix with its random row, (1+T, T): points above the diagonal's number, for past steps; nan elsewhere."""
+    """Points above the diagonal, for past steps, of a matrix with its random row, (1+T, T); nan elsewhere."""
     num_steps = mean.shape[1]
     is_past = np.tri(1 + num_steps, num_steps, k=-2, dtype=bool)  # a step's own row is one below the random one
     return np.where(is_past, mean - np.diagonal(mean[1:]), math.nan)
@@ -244,7 +244,7 @@ def forest(arms: Sequence[Arm]) -> Figure | None:
 
 
 def varied_number(arms: Sequence[Arm]) -> str | None:
-    """What an axis can show: the only setting that is crossed, or the number of steps, with at least three numbers."""
+    """The setting of an axis: the only one that is crossed, or the number of steps, with at least three numbers."""
     names = {name for arm in arms for name in arm.crossed}
     has_steps = len({len(arm.step_names) for arm in arms if not arm.is_all_at_once}) > 1
     name = "steps" if has_steps else next(iter(names), "")

@@ -100,7 +100,7 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
 
 
 def _streams(arms: Sequence[Arm], probed: Sequence[Arm], axis: str | None) -> dict[str, Sequence[Drawing]]:
-    """What was probed, as drawings by section; the first is of what is varied, else of the stream."""
+    """Drawings of the probes, by section; the first is of what is varied, else of the stream."""
     groups = of_equal_steps(probed)
     names = {count: "" if len(groups) == 1 else f"T = {count}" for count in groups}
     compared = drawings.forest(arms) if has_seeds(arms) else None
@@ -119,12 +119,12 @@ def _drawings(figures_by_name: Iterable[tuple[str, Figure | None]]) -> list[Draw
 
 
 def _run_name(arm: Arm, record: RunRecord) -> str:
-    """What a single run is called: its arm, and its seed where the arm has several."""
+    """A single run's name: its arm, and its seed where the arm has several."""
     return f"{arm.name}, seed {record.settings.seed}" if len(arm.records) > 1 else arm.name
 
 
 def _runs_table(arms: Sequence[Arm]) -> Table:
-    """Every run with its folder and what its status says."""
+    """A table of all runs, with folder and status."""
     runs = [(_run_name(arm, record), record) for arm in arms for record in arm.records]
     keys = dict.fromkeys(key for _, record in runs for key in record.status if key in ("state", "reason"))
     rows = [(name, str(run.folder), *(str(run.status.get(key, "")) for key in keys)) for name, run in runs]
@@ -132,7 +132,7 @@ def _runs_table(arms: Sequence[Arm]) -> Table:
 
 
 def _headline(arms: Sequence[Arm]) -> str:
-    """What was run, in a sentence."""
+    """A sentence on what was run."""
     records = records_of(arms)
     streams = list(dict.fromkeys(tuple(record.step_names) for record in records))
     names = [" → ".join(names) if len(names) <= 12 else f"{names[0]} → … → {names[-1]}" for names in streams]

@@ -30,7 +30,7 @@ class Difference(Estimate):
 
 @dataclass(frozen=True)
 class Share:
-    """How much of a gap is closed (1 = all); nan bounds where the gap itself is not distinguishable from none."""
+    """The share of a gap that is closed (1 = all); nan bounds where the gap is not distinguishable from none."""
 
     value: float
     low: float

@@ -1,4 +1,4 @@
-"""What parts that keep the past share: which images count, a predictor, and CaSSLe's distances to the past."""
+"""Shared by parts that keep the past: the images that count, a predictor, and CaSSLe's distances."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Chosen:
         return ranks.gather_together(several, self.mask)
 
     def past(self, teacher: MomentumEncoder, context: BatchContext) -> list[Embedded]:
-        """What a copy makes of this rank's chosen images in each view that the student saw, M rows each."""
+        """Embeddings by a copy of this rank's chosen images, in each view that the student saw, M rows each."""
         shown = [view[self.rows] for view in context.batch.views[: len(context.student)]]
         return teacher.embed(torch.cat(shown)).split([len(view) for view in shown])
 
@@ -117,7 +117,7 @@ def own_distance(asked: Distance | None, of_objective: str) -> Distance:
 
 
 def own_weight(distance: Distance, of_objective: str, objective_weight: float | None) -> float:
-    """What a distance is multiplied with: as the objective does with its own of this kind, else as published.
+    """The factor of a distance: the objective's own for this kind, else as published.
 
     So a weight of 1 is CaSSLe's beside every objective, also where that is scaled for plain SGD.
     """

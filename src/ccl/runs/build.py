@@ -98,7 +98,7 @@ def _check(settings: Settings, stream: Stream) -> None:
 
 
 def build_viewer(settings: Settings, device: torch.device) -> Viewer:
-    """How images are seen in training, in the selection and, plain, in the probe."""
+    """The viewer of training and selection, and of plain images in the probe."""
     return Viewer(settings.views.to_recipe(), settings.seed, device, settings.data.workers)
 
 
@@ -149,7 +149,7 @@ def uses_channels_last(settings: Settings, device: torch.device, dtype: torch.dt
 
 
 def build_composition(settings: Settings) -> Composition:
-    """What a batch holds: as asked for, or the strategy's own."""
+    """The composition asked for, or the strategy's own."""
     return cast(Composition, _build("composition", settings.method.composition, settings))
 
 
@@ -187,7 +187,7 @@ def build_plan(settings: Settings) -> Plan:
 
 
 def build_selection(settings: Settings) -> Selection | None:
-    """What is kept of each step; None where the strategy keeps nothing."""
+    """The selection of each step; None where the strategy keeps nothing."""
     method = settings.method.selection
     return None if method is None else Selection(method, settings.memory, seed=settings.seed)
 

@@ -18,7 +18,7 @@ _EVERY = 10.0  # seconds between two lines of a log
 
 
 class Display(Observer):
-    """What both displays share: the run's name and length, the speed, and a line for each memory and probe."""
+    """Base class of both displays: the run's name and length, the speed, and a line for each memory and probe."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -39,7 +39,7 @@ class Display(Observer):
         self._sizes, self._epochs, self._first_step = sizes, epochs, first_step
 
     def _share_done(self, step: int, epochs: float) -> float:
-        """Of all epochs and steps, by their images, when so many epochs of a step are done: steps differ in size."""
+        """The share of all epochs and steps that is done, by their images, as steps differ in size."""
         before = sum(self._sizes[self._first_step : step]) * self._epochs
         all_images = sum(self._sizes[self._first_step :]) * self._epochs
         return (before + self._sizes[step] * epochs) / max(all_images, 1)

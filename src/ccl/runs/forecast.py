@@ -173,7 +173,7 @@ class _Stopwatch(Observer):
 
 
 def learner_bytes(settings: Settings) -> dict[str, float]:
-    """Of a learner's tensors by name, its "gradients" and its optimizer's "momentum"; none is allocated.
+    """Bytes of a learner's tensors by name, with "gradients" and "momentum"; none is allocated.
 
     Images, activations and what grows with the stream come on top.
     """

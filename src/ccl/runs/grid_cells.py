@@ -73,7 +73,7 @@ def make_cells(grid: Grid, assignments: Sequence[str] = ()) -> list[Cell]:
 
 
 def _refuse_mistakes(grid: Grid, own: Settings, assignments: Sequence[str]) -> None:
-    """What the settings of a single cell can't show: unknown axes, and a setting that is given twice."""
+    """Refuse what a single cell's settings can't show: unknown axes, and a setting that is given twice."""
     models = [type(own), *(settings_class({"objective": objective}) for objective in grid.objectives)]
     known = list(dict.fromkeys(name for model in models for name in setting_names(model)))
     unknown = [name for name in grid.strategies if name not in STRATEGIES]

@@ -91,12 +91,12 @@ def _claim(held: ExitStack, settings: Settings, folder: Path) -> bool:
 
 
 def _start(settings: Settings, folder: Path) -> Start | None:
-    """What the encoder starts from; None where it starts from nothing, or from a checkpoint, which has all of it."""
+    """The weights that the encoder starts from; None where there are none, or a checkpoint has them."""
     return None if CheckpointStore(folder / CHECKPOINTS).numbers() else build_start(settings)
 
 
 def _weights(start: Start | None, folder: Path) -> dict[str, str]:
-    """What the protocol says of the weights: of a resumed run, what it said when they were read."""
+    """The protocol's entry on the weights; of a resumed run, the one from when they were read."""
     if start is not None:
         return {"weights": f"{start.line}; SHA-256 {start.sha256 or 'unknown'}"}
     try:
@@ -187,7 +187,7 @@ def protocol(settings: Settings, stream: Stream, device: torch.device) -> dict[s
 
 
 def _steps(stream: Stream) -> list[dict[str, Any]]:
-    """What each step brings, and on how many images it is tested, where it is."""
+    """The protocol's entry of each step: its images and classes, and the number of test images."""
     found: list[dict[str, Any]] = [
         {"name": step.name, "num_classes": len(step.classes), "num_images": len(step.indices)} for step in stream.steps
     ]

@@ -49,7 +49,7 @@ class RunLog(Observer):
         self.status("running")
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must keep of the log: how long the rows are, and the sums of the epoch under way."""
+        """The log's state for a checkpoint: the length of the rows, and the sums of the epoch under way."""
         metrics = self.folder / METRICS
         self._tick()
         return {"bytes": metrics.stat().st_size if metrics.exists() else 0, "epoch": asdict(self._epoch)}
@@ -153,7 +153,7 @@ class _Sums:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run folder holds, read back.
+    """The content of a run folder, read back.
 
     >>> record = ccl.read_run("runs/first")
     >>> record.settings.strategy, record.status["state"]
@@ -185,7 +185,7 @@ class RunRecord:
 
     @property
     def num_test_images(self) -> list[int] | None:
-        """Of each step, no image in two of them; None for runs of older versions, which do not say."""
+        """The number of test images of each step; None for runs that do not record it."""
         found = [step.get("num_test_images") for step in self.protocol["steps"]]
         return None if None in found else [int(number) for number in found]
 
@@ -215,7 +215,7 @@ def read_run(folder: str | Path) -> RunRecord:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """What status.json says, {} where there is none that can be read."""
+    """The content of status.json; {} where there is none that can be read."""
     try:
         status = json.loads((folder / STATUS).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -67,7 +67,7 @@ def _in_chunks(settings: Settings, chunk: int, ids: Tensor, labels: Tensor | Non
 
 
 def _mixing(settings: Settings) -> float:
-    """Of the stream's kind: data-incremental streams are random."""
+    """The mixing for the stream's kind; data-incremental streams are random."""
     if settings.stream_kind == "data":
         return 1.0
     return DEFAULT_MIXING if settings.data.mixing is None else settings.data.mixing

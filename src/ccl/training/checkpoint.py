@@ -56,7 +56,7 @@ class NewerError(_UnusableError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One that verified, read into memory; every tensor owns its memory, on the CPU."""
+    """A verified checkpoint in memory; every tensor owns its memory, on the CPU."""
 
     number: int
     folder: Path
@@ -67,7 +67,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Finding:
-    """What `check` says of one checkpoint."""
+    """The finding of `check` on one checkpoint."""
 
     number: int
     folder: Path
@@ -153,7 +153,7 @@ class CheckpointStore:
         return None
 
     def check(self) -> list[Finding]:
-        """Verify all of them, the oldest first."""
+        """Verify all checkpoints, the oldest first."""
         self._bad, findings = {}, []
         for folder in self._present():
             try:

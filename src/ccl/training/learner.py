@@ -106,13 +106,13 @@ class Learner(nn.Module):
 
     @property
     def num_student_views(self) -> int:
-        """How many views the student embeds: the objective's, or as many as a part that keeps the past asks for."""
+        """The number of views that the student embeds: the objective's, or more where a part asks for them."""
         asked = [part.num_student_views for part in self._retention] if self.has_past else []
         return max([self.objective.num_student_views, *asked])
 
     @property
     def num_views(self) -> int:
-        """How many random views of all its images a batch brings, for the student or the objective."""
+        """The number of random views of all images of a batch, for the student or the objective."""
         return max(self.objective.num_views, self.num_student_views)
 
     @property
@@ -166,7 +166,7 @@ class Learner(nn.Module):
         return losses, context
 
     def _embed(self, batch: ViewBatch, is_old: Tensor) -> tuple[tuple[Embedded, ...], Embedded, tuple[Embedded, ...]]:
-        """What the student makes of the views it must see, of the plain old images, and of their further views."""
+        """The student's embeddings of its views, of the plain old images, and of their further views."""
         views = batch.views[: self.num_student_views]
         own = torch.arange(len(is_old), device=batch.views[0].device)  # (N,)
         old = is_old.nonzero().flatten().to(own.device)  # (M,)

@@ -51,7 +51,7 @@ def learn_stream(
 
 @dataclass
 class Loop:
-    """Who learns, how, and where it stands."""
+    """The loop over a stream: its learner, viewer, plan, position, selection and observer."""
 
     learner: Learner
     viewer: Viewer

@@ -8,13 +8,13 @@ from ccl.training.exemplar_selection import Remembered
 
 
 class Observer:
-    """What happens while a stream is learned, in the order of the methods; steps and epochs count from 0."""
+    """Base class of observers of training; methods in the order of events, steps and epochs counted from 0."""
 
     def note(self, text: str) -> None:
         """Show one line to the user."""
 
     def loading(self, done: int, total: int) -> None:
-        """So many images or bytes of the data have been read; total is 0 where it is not known."""
+        """Progress of reading the data, in images or bytes; total is 0 where it is not known."""
 
     def run_begins(self, title: str, sizes: Sequence[int], epochs: int, first_step: int = 0) -> None:
         """The data is there: steps of so many images each, those before `first_step` learned earlier."""

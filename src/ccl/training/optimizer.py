@@ -35,7 +35,7 @@ class OptimizerOptions(Section):
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step is learned, each alike."""
+    """The plan of a step, the same for each."""
 
     epochs: int
     batch_size: int
@@ -106,7 +106,7 @@ class Plan:
 
 
 def _scales(learner: nn.Module, decay: float) -> dict[nn.Parameter, float]:
-    """Of each parameter of the student's backbone: its share of the rate, the less the earlier its stage."""
+    """The share of the rate of each parameter of the backbone, the less the earlier its stage."""
     encoder = learner.get_submodule("encoder")
     assert isinstance(encoder, Encoder)
     found = stages(encoder.backbone)

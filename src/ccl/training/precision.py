@@ -53,7 +53,7 @@ def _has_bfloat16() -> bool:
 
 @functools.cache
 def trouble_with(precision: str, device_type: str) -> str | None:
-    """What happens to a process that trains in this format here, tried in a child; None if all is well."""
+    """The fault of a child process that trains in this format here; None if there is none."""
     # A CPU may advertise instructions that it then refuses, which kills the process: no exception could be caught.
     try:
         arguments = [sys.executable, "-c", _TRIAL, device_type, precision]

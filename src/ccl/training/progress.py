@@ -26,7 +26,7 @@ class Progress:
 
     @property
     def is_new_step(self) -> bool:
-        """Nothing of this step has been done yet."""
+        """Whether nothing of this step has been done yet."""
         return self.phase == "train" and self.epoch == 0 and self.batch == 0
 
     def position(self) -> dict[str, Any]:

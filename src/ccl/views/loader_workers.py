@@ -37,7 +37,7 @@ class AskedView:
     chosen: Tensor | None  # (N,) bool: of which images; None: of all
 
     def of(self, rows: Tensor) -> Tensor:
-        """What belongs to the chosen images."""
+        """The rows of the chosen images."""
         return rows if self.chosen is None else rows[self.chosen.to(rows.device)]
 
     def uniforms(self, ids: Tensor, turns: Tensor) -> Tensor | None:
@@ -45,7 +45,7 @@ class AskedView:
         return None if self.key is None else self.key.uniforms(self.of(ids), self.of(turns))
 
     def counts(self, sizes: list[int]) -> list[int]:
-        """How many are chosen of each of consecutive batches of these sizes."""
+        """The numbers of chosen images in consecutive batches of these sizes."""
         return sizes if self.chosen is None else [int(part.sum()) for part in torch.split(self.chosen, sizes)]
 
 

@@ -1,4 +1,4 @@
-"""What a view may look like: the published augmentation recipes as plain values, and the options that change them."""
+"""The published augmentation recipes as plain values, and the options that change them."""
 
 from dataclasses import replace
 from typing import Annotated, Literal
@@ -52,7 +52,7 @@ class Recipe:
         return self.jitter_probability > 0 and any((self.brightness, self.contrast, self.saturation, self.hue))
 
     def for_probe(self) -> "Recipe":
-        """What the linear probe trains on: crop and flip, no colour, no blur."""
+        """The recipe of the linear probe: crop and flip, no colour, no blur."""
         scale = self.probe_min_scale or self.min_scale
         unjittered = replace(self, min_scale=scale, jitter_probability=0.0, grey_probability=0.0)
         return replace(unjittered, blur_probability=0.0, solarise_probability=0.0)

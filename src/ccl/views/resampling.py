@@ -102,7 +102,7 @@ def _crop_tiles(length: int, size: int, is_flipped: bool) -> Iterator[tuple[slic
 
 
 def _weights(start: Tensor, length: Tensor, reverse: Tensor, num_pixels: int, size: int) -> Tensor:
-    """What each pixel of a line gives to each pixel of its resized, perhaps mirrored box: (N, size, num_pixels).
+    """Weights of each pixel of a line in each pixel of its resized, perhaps mirrored box: (N, size, num_pixels).
 
     Both sides are padded: pixels beyond the line give nothing, and those beyond the view repeat its last.
     """
