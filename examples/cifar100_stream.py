@@ -17,10 +17,10 @@ from ccl.views import RECIPES, Viewer
 data = load_dataset("cifar100", sys.argv[1], resize=16, classes=20)
 steps = class_incremental(data.train_labels, num_steps=5, seed=0)
 encoder = make_encoder(EncoderOptions(backbone="convnet", batch_norm_groups=1))
-learn_the_present = MoCoV2(encoder, MoCoV2.Options(queue_size=512, key_momentum=0.99), temperature=0.1)
+learn_the_present = MoCoV2(encoder, MoCoV2.Options(queue_size=512), temperature=0.1)
 keep_the_past = {
-    "distillation": TeacherDistillation(encoder, TeacherDistillation.Options(momentum=0.996), temperature=0.1),
-    "extra_sample_queue": ExtraSampleQueue(128, dim=128, temperature=0.1),
+    "distillation": TeacherDistillation(encoder, temperature=0.1),
+    "extra_sample_queue": ExtraSampleQueue(dim=128, temperature=0.1),
 }
 weights = {"contrast": 0.9, "distillation": 0.1, "extra_sample_queue": 0.1}
 learner = Learner(encoder, learn_the_present, keep_the_past, weights)
