@@ -115,7 +115,7 @@ def to_rich(table: Table, width: int = 80) -> "RichTable":
     note = f"Not shown for want of room: {', '.join(left_out)}. {table.note}" if left_out else table.note
     title = f"{table.title}\n{table.warning}" if table.warning else table.title
     made = RichTable(title=Text(title), caption=Text(note), caption_justify="left", header_style="")
-    made.box, made.padding = box.SIMPLE_HEAD, (0, 1, 0, 0)
+    made.box, made.padding, made.min_width = box.SIMPLE_HEAD, (0, 1, 0, 0), min(width, 72)  # with room for the note
     for place in shown:
         made.add_column(Text(table.columns[place]), justify="right", width=_width(table, place))
     made.columns[0].justify, made.columns[0].min_width, made.columns[0].width = "left", _FIRST, None
