@@ -61,7 +61,7 @@ def learn(
 
     asked: dict[str, Any] = parsed(assignments)
     if memory is not None:
-        asked = merged(asked, {"memory": {"budget": _budget(memory)}})
+        asked = merged(asked, {"memory": {"budget": int(memory) if memory.isdecimal() else memory}})
     if not into.exists():  # what is asked for lies above the settings of a folder that is there
         refuse_mistakes(asked)
     if keep and start is None:
@@ -101,18 +101,3 @@ def _show(outcome: "Outcome", display: "PlainDisplay | RichDisplay") -> None:
     if outcome.kind == "refused":
         display.note(f"version {outcome.version} stays the current one")
         display.note("the same command with a larger --max-drop promotes the new one without learning again")
-
-
-def _budget(memory: str) -> int | str:
-    """The value of --memory: a number of images, or a size in bytes."""
-    from ccl.section import num_bytes
-
-    if memory.isdecimal() and int(memory) > 0:
-        return int(memory)
-    try:
-        num_bytes(memory)
-    except ValueError:
-        raise UserError(
-            f"--memory takes a number of images, such as 500, or a size, such as 50MB; got {memory!r}"
-        ) from None
-    return memory

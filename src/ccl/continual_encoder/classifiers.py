@@ -123,11 +123,6 @@ def write_predictions(path: Path, names: Sequence[str], predictions: Sequence[Pr
     write_csv(path, ["path", "class", "confidence"], rows)
 
 
-def check_classifier_target(path: Path) -> None:
-    """Refuse, before any image is read, a file that could not be written."""
-    check_target(path, [SUFFIX], "a classifier")
-
-
 def save_classifier(classifier: Classifier, path: str | Path) -> None:
     """Write it as safetensors, what it says of itself in the metadata.
 
@@ -135,7 +130,7 @@ def save_classifier(classifier: Classifier, path: str | Path) -> None:
     >>> ccl.save_classifier(ccl.probe(ccl.frozen("my-encoder"), symbols).classifier, "classifier.safetensors")
     """
     path = Path(path)
-    check_classifier_target(path)
+    check_target(path, [SUFFIX], "a classifier")
     tensors = {name: getattr(classifier.linear, name).contiguous() for name in _TENSORS}
     write_file(path, to_bytes(tensors, {"ccl": classifier.about.model_dump_json()}))
 

@@ -102,7 +102,6 @@ _WRITERS: dict[str, Callable[[Path, NDArray[np.float32], Sequence[str], int, str
     ".csv": _write_csv,
     ".parquet": _write_parquet,
 }
-FEATURE_SUFFIXES = tuple(_WRITERS)
 
 
 def read_features(path: str | Path) -> FeatureFile:
@@ -163,15 +162,10 @@ def parse_share(text: str) -> tuple[int, int]:
     return int(first) - 1, int(last)
 
 
-def check_parts_target(folder: Path) -> None:
-    """Refuse, before any image is read, what is meant as a file."""
-    if folder.suffix in FEATURE_SUFFIXES or folder.is_file():
-        raise UserError(f"{folder}: with --shard features are written as parts into a folder; name one")
-
-
 def begin(folder: Path, manifest: Manifest) -> None:
     """Claim a folder for these images and this encoder; refuses one that holds the features of others."""
-    check_parts_target(folder)
+    if folder.suffix in _WRITERS or folder.is_file():
+        raise UserError(f"{folder}: with --shard features are written as parts into a folder; name one")
     path = folder / MANIFEST
     if path.exists():
         kept = read_manifest(folder)

@@ -6,7 +6,7 @@ The views are not those of the training, but the encoder has trained on the imag
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ccl.continual_encoder.classifiers import Classifier, fitted
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.continual_encoder.frozen import FrozenEncoder, start_encoder, thawed
+from ccl.continual_encoder.frozen import FrozenEncoder, Progress, start_encoder, thawed
 from ccl.data import MAX_BAD, BadImage, Dataset, Found, ImageSource, chain, evenly_spaced
 from ccl.data.folders import scan
 from ccl.data.ingest import ingest
@@ -59,8 +59,6 @@ KEPT_OVERLAP = 0.5  # of the neighbours must stay
 LOST_OVERLAP = 0.2  # or more must stay where no groups can speak; chance alone leaves up to 0.1
 LOST_POINTS = 12.0  # of group agreement, in percentage points
 USE_THE_START = "ccl pin ENCODER 0 uses the start as it is, ccl rollback ENCODER --to 0 returns to it"
-
-Progress = Callable[[int, int], None]
 
 
 def check_labelled(folder: Path, dataset: Dataset | None = None) -> None:

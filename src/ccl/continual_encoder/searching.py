@@ -15,7 +15,7 @@ from ccl.continual_encoder.features import read_features, read_parts
 from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.data.decoding import decode
 from ccl.errors import UserError
-from ccl.report.page_parts import render, thumbnail
+from ccl.report.page_parts import Thumbnail, render, thumbnail
 
 MOST_IMAGES = 2000  # on one sheet: a page of some 10 MB
 _SIDE = 144  # longest side of an image on the sheet
@@ -180,11 +180,6 @@ def pair_ranks(similarities: Tensor, rows: Tensor) -> Tensor | None:
     return torch.searchsorted(pairs, similarities.contiguous()).double() / len(pairs)
 
 
-def check_sheet_target(path: Path) -> None:
-    """Refuse, before any image is read, a file that could not be written."""
-    check_target(path, [".html"], "a contact sheet")
-
-
 def check_sheet_size(num_queries: int, k: int) -> None:
     """Refuse, before the search, a sheet too large to look at."""
     if num_queries * (1 + k) > MOST_IMAGES:
@@ -202,12 +197,16 @@ def write_sheet(path: str | Path, answers: Sequence[Answer], title: str) -> None
     >>> ccl.write_sheet("similar.html", ccl.find_similar(photos, photos, k=2), "Most alike")
     """
     path = Path(path)
-    check_sheet_target(path)
+    check_target(path, [".html"], "a contact sheet")
+
+    def shown(image: SheetImage) -> Thumbnail | None:
+        return None if image.content is None else thumbnail(image.content, _SIDE)
+
     rows = [
         (
-            (answer.query.name, _thumbnail(answer.query)),
+            (answer.query.name, shown(answer.query)),
             [
-                (image.name, _thumbnail(image), label, f"cosine {similarity:.3f}" if answer.ranks else "")
+                (image.name, shown(image), label, f"cosine {similarity:.3f}" if answer.ranks else "")
                 for (image, similarity), label in zip(answer.hits, answer.labels, strict=True)
             ],
         )
@@ -218,7 +217,3 @@ def write_sheet(path: str | Path, answers: Sequence[Answer], title: str) -> None
     with replacing(path) as unfinished:
         # A file's name may hold bytes that are not text.
         unfinished.write_text(page, encoding="utf-8", errors="replace")
-
-
-def _thumbnail(image: SheetImage) -> object:
-    return None if image.content is None else thumbnail(image.content, _SIDE)

@@ -118,7 +118,6 @@ def encode_parts(
 ) -> None:
     """Write the parts of features that are missing of the I-th of N shares, `shard` "I/N", into the folder `out`."""
     share = features.parse_share(shard)
-    features.check_parts_target(out)
     with closing(frozen(folder, version)) as encoder, _found(images, display) as found:
         manifest = features.Manifest.of(encoder, found.source, part_images)
         features.begin(out, manifest)
@@ -181,7 +180,7 @@ def search(
 
     if (images is None) == (stored is None):
         raise UserError("name where to search: either IMAGES or --features FILE.npz")
-    searching.check_sheet_target(out)
+    check_target(out, [".html"], "a contact sheet")
     with ExitStack() as held:
         encoder = held.enter_context(closing(frozen(folder, version)))
         asked = held.enter_context(_found(queries, display))
@@ -232,7 +231,7 @@ def probe(
         raise UserError(f"{labelled} is not a folder" if isinstance(labelled, str | Path) else "labels are missing")
     with closing(frozen(folder, version)) as encoder, closing(frozen_start(folder)) as first, ExitStack() as held:
         out = out or classifiers.default_path(folder, name_of(labelled), encoder.version)
-        classifiers.check_classifier_target(out)
+        check_target(out, [classifiers.SUFFIX], "a classifier")
         if labels is None:
             assert isinstance(labelled, str | Path)
             dataset = scan(Path(labelled))
@@ -259,12 +258,12 @@ def _dataset(found: Found, labels: Sequence[Any], name: str) -> Dataset:
     if len(values) != len(found.source):
         raise UserError(f"{counted(len(values), 'label')} for {counted(len(found.source), 'image')}")
     classes, numbers = np.unique(values, return_inverse=True)
-    of_each = [torch.nonzero(torch.from_numpy(numbers == number)).flatten() for number in range(len(classes))]
-    is_test = torch.zeros(len(values), dtype=torch.bool)
-    for positions in of_each:
-        is_test[positions[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY]] = True
+    place = np.zeros(len(values), dtype=np.int64)  # of each image in its class
+    for number in range(len(classes)):
+        place[numbers == number] = np.arange((numbers == number).sum())
+    is_test = place % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    train, test = (torch.from_numpy(np.flatnonzero(part)) for part in (~is_test, is_test))
     known = torch.from_numpy(numbers).long()
-    train, test = torch.nonzero(~is_test).flatten(), torch.nonzero(is_test).flatten()
     has_test = bool(len(test))
     return Dataset(
         name,
@@ -274,7 +273,6 @@ def _dataset(found: Found, labels: Sequence[Any], name: str) -> Dataset:
         known[test] if has_test else None,
         tuple(map(str, classes.tolist())),
         "",
-        notes=found.notes,
     )
 
 

@@ -187,8 +187,8 @@ def test_a_refused_version_is_told_and_leaves_by_exit_code_1(shell: Command, del
     ("arguments", "told"),
     [
         (["--set", "epoch=3"], "unknown setting 'epoch'; did you mean 'epochs'?"),
-        (["--memory", "much"], "--memory takes a number of images, such as 500, or a size, such as 50MB; got 'much'"),
-        (["--memory", "0"], "--memory takes a number of images, such as 500, or a size, such as 50MB; got '0'"),
+        (["--memory", "much"], "memory.budget: 'much' is not a size"),
+        (["--memory", "0"], "memory.budget: Input should be greater than or equal to 1, got 0"),
         (["--set", "strategy=cccl"], "did you mean 'ccl'?"),
         (["--probe", "nowhere", *assignments(TINY)], "--probe nowhere is not a folder"),
     ],

@@ -29,6 +29,7 @@ from ccl.continual_encoder.show import (
     write_confusion,
 )
 from ccl.data import load_dataset
+from ccl.errors import UserError
 from ccl.evaluation import Drift, ProbeScore, Reading, pixel_features, recognition, score_features
 from ccl.report.figure_style import to_svg
 from ccl.report.tables import text
@@ -147,6 +148,25 @@ def test_after_a_drop_the_line_the_table_and_the_page_say_it(probed: tuple[Conti
     for words in ("raw pixels (16 px)", "HOG with colours", "the start, before the first drop", "taken for"):
         assert words in page
     assert page.count("Warning:") == len(report.warnings)
+
+
+def test_images_with_labels_are_probed_as_a_folder_is(probed: tuple[ContinualEncoder, Path]) -> None:
+    encoder, folder = probed
+    paths = [str(path) for path in sorted(folder.rglob("*.png"))]
+    labels = [Path(path).parent.name for path in paths]
+    expected = encoder.probe(folder, save=False)
+    for images in (paths, [Image.open(path) for path in paths]):
+        report = encoder.probe(images, labels, path=folder.parent / "c.safetensors")
+        assert (report.class_names, report.scores) == (expected.class_names, expected.scores)
+        assert report.classifier.about == expected.classifier.about
+    assert (folder.parent / "c.confusion.png").is_file()
+    (folder / "symbols" / "000.png").write_bytes(b"none")
+    found = encoder.probe([*paths, folder / "symbols" / "000.png"], [*labels, "symbols"], max_bad=20, save=False)
+    assert found.class_names == expected.class_names
+    with pytest.raises(UserError, match="19 labels for 20 images"):
+        encoder.probe(paths, labels[1:])
+    with pytest.raises(UserError, match="labels are missing"):
+        encoder.probe(paths)
 
 
 def test_the_whole_object(probed: tuple[ContinualEncoder, Path]) -> None:
