@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ccl.report.tables import Table
-    from ccl.runs.grid import Failure
+    from ccl.runs.grid import CellRun
     from ccl.runs.grid_cells import Cell, Grid
 
 
@@ -157,12 +157,12 @@ def run_and_report(
     return not outcome.failures and not outcome.num_waiting
 
 
-def _report_failures(failures: "Sequence[Failure]", total: int) -> None:
+def _report_failures(failures: "Sequence[CellRun]", total: int) -> None:
     """Title, reason and log of each, and how many of all they are."""
     for failure in failures:
-        first, *rest = failure.reason.splitlines()
+        first, *rest = str(failure.reason).splitlines()
         typer.echo(f"ccl: {failure.cell.row}, seed {failure.cell.seed} failed: {first}", err=True)
-        for line in [*rest, f"its whole output: {failure.log}"]:
+        for line in [*rest, f"its whole output: {failure.job.log}"]:
             typer.echo(f"     {line}", err=True)
     if failures:
         failed = f"ccl: {len(failures)} of {total} runs failed and are not in the tables"

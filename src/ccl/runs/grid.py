@@ -36,20 +36,11 @@ class CellState:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Why a cell has no outcome, and where the whole output of its run is."""
-
-    cell: Cell
-    reason: str
-    log: Path
-
-
-@dataclass(frozen=True)
 class GridOutcome:
     """The complete runs and the failed ones, in the order of the cells; how many are left to a detached launcher."""
 
     records: list[RunRecord]
-    failures: list[Failure]
+    failures: "list[CellRun]"
     num_under_way: int = 0
     num_waiting: int = 0
 
@@ -73,14 +64,14 @@ class CellRun:
     def __init__(self, cell: Cell, grid: Path) -> None:
         self.cell, self.job = cell, cell_job(grid, cell.name)
         self.record: RunRecord | None = None
-        self.failure: Failure | None = None
+        self.reason: str | None = None  # why it has failed
         self.process: LocalProcess | SlurmJob | None = None
         self._is_elsewhere = False
         self._log_start = 0  # where the words of this attempt begin
 
     @property
     def is_settled(self) -> bool:
-        return self.record is not None or self.failure is not None
+        return self.record is not None or self.reason is not None
 
     @property
     def is_waiting(self) -> bool:
@@ -91,7 +82,7 @@ class CellRun:
             accuracy = self.record.all_classes
             return CellState("complete", 1.0, None if math.isnan(accuracy) else accuracy)
         share = self.job.share_done(self.cell.settings.epochs)
-        if self.failure is not None:
+        if self.reason is not None:
             return CellState("failed", share)
         if self.process is not None:
             return CellState("queued" if self.process.is_queued else "running", share)
@@ -111,7 +102,7 @@ class CellRun:
             if not self.is_settled and any(_REFUSED_BY_LOCK in line for line in lines[-1:]):
                 self._is_elsewhere = True  # another process was faster; the next look shows whether it still has it
             elif not self.is_settled:
-                self.failure = Failure(self.cell, why_failed(exit_code, lines), self.job.log)
+                self.reason = why_failed(exit_code, lines)
 
     def prepare(self, threads: int | None) -> Job:
         """Write its settings, and describe the run that is to begin or to resume; `threads` where they name none."""
@@ -128,7 +119,7 @@ class CellRun:
             if is_finished(self.cell.settings, self.job.folder):
                 self.record = read_run(self.job.folder)
         except UserError as error:
-            self.failure = Failure(self.cell, str(error), self.job.log)
+            self.reason = str(error)
 
 
 def cell_job(grid: Path, name: str, threads: int | None = None) -> Job:
@@ -160,7 +151,7 @@ def run_grid(
     _follow(list(runs.values()), jobs, launcher, watcher)
     return GridOutcome(
         [run.record for run in runs.values() if run.record is not None],
-        [run.failure for run in runs.values() if run.failure is not None],
+        [run for run in runs.values() if run.reason is not None],
         sum(run.process is not None for run in runs.values()),
         sum(run.is_waiting for run in runs.values()),
     )

@@ -138,8 +138,8 @@ def test_a_failing_cell_does_not_stop_the_others_and_is_tried_again(tmp_path: Pa
     [failure] = outcome.failures
     assert failure.cell == made[0]
     assert failure.reason.splitlines() == ["exit code 1", "some words", "ccl: no space left"]
-    assert "some words" in failure.log.read_text()
-    assert failure.log == folder / "logs" / f"{made[0].name}.txt"
+    assert "some words" in failure.job.log.read_text()
+    assert failure.job.log == folder / "logs" / f"{made[0].name}.txt"
     assert spy.seen[-1][made[0].name] == "failed"
     again = run_grid(made, folder, 1, Spy())
     assert len(again.records) == 3

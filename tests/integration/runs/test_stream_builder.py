@@ -102,16 +102,6 @@ def test_defaults_of_mixing_and_chunk() -> None:
     assert len(build(*KINDS["free"], "steps=4").arrivals) == 4
 
 
-def test_the_seed_cuts_elsewhere() -> None:
-    for kind, settings in KINDS.items():
-        first, again, other = (build(*settings, f"seed={seed}") for seed in (1, 1, 2))
-        assert [s.ids.tolist() for s in first.arrivals] == [s.ids.tolist() for s in again.arrivals], kind
-        assert [s.ids.tolist() for s in first.arrivals] != [s.ids.tolist() for s in other.arrivals], kind
-        assert [p.test.ids.tolist() for p in first.probe_parts] != [p.test.ids.tolist() for p in other.probe_parts], (
-            kind
-        )
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_order_may_have_a_seed_of_its_own(kind: str) -> None:
     def order(*assignments: str) -> list[list[int]]:
@@ -119,7 +109,7 @@ def test_the_order_may_have_a_seed_of_its_own(kind: str) -> None:
         return [source.ids.tolist() for source in [*stream.arrivals, *(part.test for part in stream.probe_parts)]]
 
     assert order("seed=5", "data.seed=1") == order("seed=9", "data.seed=1") == order("seed=1")
-    assert order("seed=1", "data.seed=2") != order("seed=1")
+    assert order("seed=1", "data.seed=2") != order("seed=1") != order("seed=2")
 
 
 def test_upper_bound_learns_any_stream_at_once() -> None:
@@ -127,13 +117,6 @@ def test_upper_bound_learns_any_stream_at_once() -> None:
         stream = build(*settings, "strategy=upper_bound")
         assert [len(source) for source in stream.arrivals] == [80]
         assert len(stream.probe_parts) == 4
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_estimates_count_what_is_built(kind: str) -> None:
-    settings = load_settings("demo", [*SMALL, *KINDS[kind]])
-    stream = build_stream(settings)
-    assert step_sizes(settings)[:2] == (SIZES[kind], [len(step.classes) for step in stream.steps])
 
 
 def test_estimates_of_sets_that_are_known_by_name() -> None:
