@@ -90,7 +90,7 @@ class FrozenEncoder:
 
     def features(self, source: ImageSource, progress: Progress | None = None) -> Tensor:
         """Rows (N, F) in the source's order, float32 on the CPU; the source may not be empty."""
-        return self.read(Found.of(source), progress, max_bad=0.0).rows
+        return self.read(Found(source), progress, max_bad=0.0).rows
 
     @property
     def preprocessing(self) -> dict[str, Any]:

@@ -378,7 +378,7 @@ def _read_labelled(
         source, labels = chain([source, dataset.test]), torch.cat([labels, dataset.test_labels])
     rows: defaultdict[str, list[Tensor]] = defaultdict(list)
     positions, skipped = list[int](), list[BadImage]()
-    for chunk in ingest(Found.of(source), side, progress=progress, max_bad=max_bad):
+    for chunk in ingest(Found(source), side, progress=progress, max_bad=max_bad):
         positions += chunk.positions
         skipped += chunk.bad
         if len(chunk.source):

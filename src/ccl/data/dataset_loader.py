@@ -64,11 +64,11 @@ def ingested(
     dataset: Dataset, side: int | None = None, progress: Progress | None = None, max_bad: float = MAX_BAD
 ) -> Dataset:
     """The dataset without the files that can't be decoded, and squared where a side is given; ids start at 0 again."""
-    train = collected(Found.of(dataset.train), side, progress=progress, max_bad=max_bad)
+    train = collected(Found(dataset.train), side, progress=progress, max_bad=max_bad)
     labels, test, test_labels = dataset.train_labels, None, None
     skipped = (*dataset.skipped, *train.skipped)
     if dataset.test is not None:
-        held_out, first_id = Found.of(dataset.test), len(train.source)
+        held_out, first_id = Found(dataset.test), len(train.source)
         found = collected(held_out, side, first_id=first_id, progress=progress, max_bad=max_bad)
         test, skipped = found.source, (*skipped, *found.skipped)
         test_labels = None if dataset.test_labels is None else dataset.test_labels[found.positions]

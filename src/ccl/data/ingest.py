@@ -49,7 +49,6 @@ class Opened(NamedTuple):
 
     position: int  # in the source that is read
     digest: bytes  # 16 bytes: of a file's bytes, or of an array's shape and pixels; b"" if not asked
-    shorter_side: int  # in pixels, of the image as it came
     num_bytes: int  # of its file; 0 for an array
 
 
@@ -74,15 +73,23 @@ class Gathered:
     """All images of a pass that are sound and not known, in a fixed order."""
 
     source: ImageSource
-    names: Sequence[str]  # for people: a path, "archive.zip::inner/path.png" or "image 17"
+    found: Found  # the images that were read
+    positions: Tensor  # (N,) among those
     digests: tuple[bytes, ...]
-    shorter_sides: Tensor  # (N,) in pixels, of the images as they came
     file_sizes: Tensor  # (N,) in bytes; 0 for an array
-    positions: Tensor  # (N,) in the source that was read
     skipped: tuple[BadImage, ...]  # files that are called like images and are not usable, by their names as above
-    notes: tuple[str, ...]  # what the user should know, one line each
     num_known: int = 0  # left out because they are known
     num_repeated: int = 0  # left out because they came before
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What people call the images."""
+        return tuple(map(self.found.name, self.positions.tolist()))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know, one line each."""
+        return self.found.notes
 
     def without(self, is_known: IsKnown, first_id: int = 0) -> Self:
         """The images whose digests are not known, the first of each content, with ids from `first_id` on."""
@@ -98,9 +105,7 @@ class Gathered:
         return replace(
             self,
             source=source.with_ids(first_id + torch.arange(len(kept))),
-            names=tuple(self.names[position] for position in kept.values()),
             digests=tuple(kept),
-            shorter_sides=self.shorter_sides[positions],
             file_sizes=self.file_sizes[positions],
             positions=self.positions[positions],
             num_known=self.num_known + num_known,
@@ -166,13 +171,11 @@ def collected(
         source = source.subset(positions)
     return Gathered(
         source=source.with_ids(first_id + ids),
-        names=found.names if len(ids) == total else found.subset(positions).names,
+        found=found,
         digests=tuple(image.digest for image in images),
-        shorter_sides=torch.tensor([image.shorter_side for image in images], dtype=torch.int64),
         file_sizes=torch.tensor([image.num_bytes for image in images], dtype=torch.int64),
         positions=positions,
         skipped=tuple(bad),
-        notes=found.notes,
         num_known=num_known,
     )
 
@@ -181,7 +184,7 @@ def squared(source: ImageSource, side: int, progress: Progress | None = None) ->
     """The centre squares of images that are all sound, with their ids; raises BadImageError where one is not."""
     if source.image_size == (side, side):
         return source
-    found = collected(Found.of(source), side, progress=progress)
+    found = collected(Found(source), side, progress=progress)
     for bad in found.skipped:
         raise BadImageError(bad.reason, Path(bad.path))
     return found.source.with_ids(source.ids)
@@ -247,23 +250,19 @@ def ingest(
                     squares.append(seen[1])
                     files.append(seen[2])
                     num_bytes += len(seen[2])
-                if position + 1 < total and len(images) < CHUNK and num_bytes <= _HELD_BYTES:
+                is_full = len(images) == CHUNK or (side is None and num_bytes > _HELD_BYTES)
+                if not is_full and position + 1 < total:
                     continue
                 if len(all_bad) <= max_bad / 100 * total:
-                    ids = torch.tensor([image.position for image in images], dtype=torch.int64)
-                    chunk: ImageSource = EncodedSource(files, ids)
-                    if side is not None:
-                        chunk = ArraySource(
-                            torch.stack(squares) if squares else torch.empty(0, 3, side, side, dtype=torch.uint8), ids
-                        )
-                    yield Chunk(chunk, images, files, all_bad[len(all_bad) - num_bad :], num_known)
+                    source_of_these = EncodedSource(files) if side is None else _stacked(squares, side)
+                    yield Chunk(source_of_these, images, files, all_bad[len(all_bad) - num_bad :], num_known)
                 images, squares, files = [], [], []
                 num_bad = num_known = num_bytes = 0
     if len(all_bad) > max_bad / 100 * total:
         raise TooManyBadError(all_bad, total, max_bad)
 
 
-def _source(squares: list[Tensor], side: int) -> ImageSource:
+def _stacked(squares: list[Tensor], side: int) -> ImageSource:
     return ArraySource(torch.stack(squares) if squares else torch.empty(0, 3, side, side, dtype=torch.uint8))
 
 
@@ -284,13 +283,13 @@ def _open(
             if is_known(digest):
                 return None
         with open_image(io.BytesIO(content)) as image:
-            opened = Opened(position, digest, min(image.size), len(content))
             # An eighth of the size is twice as fast and finds the same: all of a JPEG is read, less is put out.
             picture = upright_rgb(image, in_full if side is not None else lambda width, height: 8)
     except BadImageError as error:
-        name = found.names[position]
+        name = found.name(position)
         # "./a.png" is "a.png"; the address of a record in a store stays as it is.
         return BadImage(name if is_remote(name) else str(Path(name)), error.reason)
+    opened = Opened(position, digest, len(content))
     if side is None:
         return opened, torch.empty(0), content
     longest = 1024 + side * (3 * side + 1) * 101 // 100  # of any PNG of the square
@@ -301,7 +300,6 @@ def _open(
 def _of_arrays(found: Found, side: int | None, is_known: IsKnown | None, report: Progress) -> Iterator[Chunk]:
     """Images of one size that lie in memory; all of them are sound."""
     source, total = found.source, len(found.source)
-    assert source.image_size is not None
     for start in range(0, total, CHUNK):
         lot = range(start, min(start + CHUNK, total))
         digests = {at: found.digests.get(at, b"") for at in lot}
@@ -309,6 +307,6 @@ def _of_arrays(found: Found, side: int | None, is_known: IsKnown | None, report:
         images = source.subset(torch.tensor(kept, dtype=torch.int64))
         if side is not None and source.image_size != (side, side):
             images = ArraySource(square_arrays(images, side), images.ids)
-        opened = [Opened(at, digests[at], min(source.image_size), 0) for at in kept]
+        opened = [Opened(at, digests[at], 0) for at in kept]
         yield Chunk(images, opened, num_known=len(lot) - len(kept))
         report(lot[-1] + 1, total)

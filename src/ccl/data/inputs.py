@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from ccl.data.dataset import Progress
 from ccl.data.decoding import SUFFIXES, encode_png, is_image_name
 from ccl.data.folders import below, is_dir, is_image, matches
 from ccl.data.shards import PREFIX, open_shards, shard_paths
-from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource, SourceNames
+from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource
 from ccl.errors import UserError, counted
 
 Images = str | Path | Iterable[Any]  # paths and folders, arrays, tensors, or anything that yields images
@@ -40,21 +40,25 @@ class Found:
     """Images that are not yet looked into."""
 
     source: ImageSource
-    names: Sequence[str]  # for people: a path, "archive.zip::inner/path.png" or "image 17"
+    given_names: Sequence[str] | None = None  # where these are others than the source's own
     notes: tuple[str, ...] = ()  # what was skipped or chosen, one line each
     digests: Mapping[int, bytes] = field(default_factory=dict)  # of those that came as pixels, by position
 
-    @classmethod
-    def of(cls, source: ImageSource) -> Self:
-        """The images of a source by its own names."""
-        return cls(source, SourceNames(source, range(len(source))))
+    def name(self, position: int) -> str:
+        """What people call an image: a path, "archive.zip::inner/path.png" or "image 17"."""
+        return self.source.name(position) if self.given_names is None else self.given_names[position]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Made when asked for: a million are a hundred megabytes."""
+        return tuple(map(self.name, range(len(self.source))))
 
     def subset(self, positions: Tensor) -> "Found":
         """The images at these positions, without the notes."""
         places = positions.tolist()
+        names = None if self.given_names is None else [self.given_names[place] for place in places]
         digests = {at: self.digests[place] for at, place in enumerate(places) if place in self.digests}
-        names = SourceNames(self.source, places) if isinstance(self.names, SourceNames) else None
-        return Found(self.source.subset(positions), names or tuple(self.names[place] for place in places), (), digests)
+        return Found(self.source.subset(positions), names, (), digests)
 
 
 def find_images(images: Images, scratch: Path, progress: Progress | None = None) -> Found:
@@ -80,13 +84,12 @@ def find_named(inputs: Sequence[str | Path], scratch: Path, progress: Progress |
         if is_sharded:
             paths = [path for item in some for path in shard_paths(item.removeprefix(PREFIX))]
             sharded = open_shards(paths, progress)
-            names: Sequence[str] = SourceNames(sharded.source, range(len(sharded.source)))
-            parts.append(Found(sharded.source, names, sharded.notes))
+            parts.append(Found(sharded.source, notes=sharded.notes))
         else:
             files = _Files(scratch, progress)
             for item in some:
                 files.add(item)
-            parts.append(Found(FileSource(files.paths), tuple(files.names), files.notes()))
+            parts.append(Found(FileSource(files.paths), files.names, files.notes()))
     if len(parts) == 1:
         return parts[0]
     joined = JoinedSource([part.source for part in parts])
@@ -252,7 +255,7 @@ def find_held(images: Iterable[object]) -> Found:
         if ambiguous
         else ""
     )
-    return Found(_source(things), tuple(names), (note,) if note else (), digests)
+    return Found(_source(things), names, (note,) if note else (), digests)
 
 
 def _source(things: Sequence[RawImage]) -> ImageSource:

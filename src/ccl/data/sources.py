@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 import torch
@@ -92,25 +91,6 @@ class ImageSource(ABC):
         other = copy(self)
         other.ids = ids
         return other
-
-
-class SourceNames(Sequence[str]):
-    """The names of some images of a source, made when asked for: a million strings are a hundred megabytes."""
-
-    def __init__(self, source: ImageSource, positions: Sequence[int]) -> None:
-        self._source, self._positions = source, positions
-
-    def __len__(self) -> int:
-        return len(self._positions)
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> "SourceNames": ...
-    def __getitem__(self, place: int | slice) -> "str | SourceNames":
-        if isinstance(place, slice):
-            return SourceNames(self._source, self._positions[place])
-        return self._source.name(self._positions[place])
 
 
 class ArraySource(ImageSource):

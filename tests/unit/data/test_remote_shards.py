@@ -76,8 +76,8 @@ def test_a_store_that_refuses_while_images_are_read_loses_none(store: str, monke
 
     monkeypatch.setattr(type(files), "cat_file", staticmethod(refuse_one))
     with pytest.raises(UserError, match=r"\(PermissionError: The token has expired\); are the credentials set"):
-        collected(Found.of(source))
-    assert len(collected(Found.of(source)).source) == 30
+        collected(Found(source))
+    assert len(collected(Found(source)).source) == 30
 
 
 def test_a_store_that_is_lost_while_a_shard_is_indexed_is_one_line(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
