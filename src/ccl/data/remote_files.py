@@ -4,7 +4,7 @@ import hashlib
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, cast
 
 from ccl.errors import UserError, how_to_install, require
 
@@ -12,27 +12,20 @@ SCHEMES = ("s3://", "gs://")
 _BLOCK = 1 << 22  # bytes that are fetched at one time where a file is read from its beginning to its end
 
 
-class RemoteFile(NamedTuple):
-    """A file's entry in a store."""
-
-    num_bytes: int
-    stamp: int  # other for other content, by the store's tag or time of change; smaller than any present time in ns
-
-
 def is_remote(path: str) -> bool:
     """Whether a path leads to a store."""
     return path.startswith(SCHEMES)
 
 
-def look_up(path: str) -> RemoteFile:
-    """The store's entry of a file; refuses one that is missing or may not be read."""
+def look_up(path: str) -> tuple[int, int]:
+    """A file's length, and a stamp that is another for other content, smaller than any present time in nanoseconds."""
     with _errors_as_user_errors(path):
         about = _file_system(path).info(path)
         if about.get("type") == "directory":
             raise FileNotFoundError
     tag = next((about[name] for name in ("ETag", "etag", "LastModified", "updated", "created") if about.get(name)), "")
     digest = hashlib.blake2b(str(tag).encode(), digest_size=7).digest()
-    return RemoteFile(int(about["size"]), int.from_bytes(digest, "little"))
+    return int(about["size"]), int.from_bytes(digest, "little")
 
 
 def find(pattern: str) -> list[str]:
