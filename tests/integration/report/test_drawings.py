@@ -2,7 +2,7 @@
 
 import math
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -44,10 +44,6 @@ def lines_of(figure: Figure) -> dict[str, list[float]]:
     """Label and heights of each labelled line."""
     lines = figure.axes[0].get_lines()
     return {str(line.get_label()): [float(y) for y in np.asarray(line.get_ydata())] for line in lines}
-
-
-def matrix_of(arm: Arm) -> Figure:
-    return accuracy_matrix(arm)
 
 
 def accuracies_in(figure: Figure) -> list[str]:
@@ -100,56 +96,23 @@ def test_what_rose_is_blue_and_small_changes_stay_pale(record_of: Make) -> None:
     assert patch.get_alpha() == pytest.approx(0.6 / 20)
 
 
-@pytest.mark.parametrize(("paper", "ink"), [("#fdfdfc", "#1d2126"), ("#15181c", "#e4e7ea")])
-@pytest.mark.parametrize("colour", ["#d55e00", "#0080c6"])
-def test_ink_is_readable_on_the_fullest_colour_of_light_and_dark_pages(colour: str, paper: str, ink: str) -> None:
-    ground = [0.6 * one + 0.4 * other for one, other in zip(to_rgb(colour), to_rgb(paper), strict=True)]
-    assert contrast(ground, to_rgb(ink)) > 4.5
-
-
 def rectangles(axes: Axes) -> list[Rectangle]:
     return [patch for patch in axes.patches if isinstance(patch, Rectangle)]
 
 
-def contrast(*colours: Sequence[float]) -> float:
-    """The ratio that WCAG defines, between 1 and 21."""
-    linear = [[c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]] for colour in colours]
-    dark, light = sorted(0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in linear)
-    return (light + 0.05) / (dark + 0.05)
-
-
 def test_a_matrix_is_the_mean_over_the_seeds_that_have_a_number(record_of: Make) -> None:
     whole = [record_of("ccl", FORGETS), record_of("ccl", OTHER, "seed=1")]
-    figure = matrix_of(make_arms(whole)[0])
+    figure = accuracy_matrix(make_arms(whole)[0])
     means = [(a + b) / 2 for one, two in zip(FORGETS, OTHER, strict=True) for a, b in zip(one, two, strict=True)]
     assert accuracies_in(figure) == [f"{value:.1f}" for value in means]
     assert figure.axes[0].get_title(loc="left") == "CCL\nmean of 2 seeds"
 
     stopped = record_of("ccl", [[40, 42, 44], [90, 60, 61], None, None], "seed=2", state="stopped")
-    figure = matrix_of(make_arms([*whole, stopped])[0])
+    figure = accuracy_matrix(make_arms([*whole, stopped])[0])
     shown = [float(text) for text in accuracies_in(figure)]
     assert shown[3] == pytest.approx((80 + 84 + 90) / 3, abs=0.05)
     assert shown[-1] == 93.0  # of the two that came so far
     assert figure.axes[0].get_title(loc="left") == "CCL\nmean of 2 to 3 seeds"
-
-
-def test_arms_share_one_scale_in_figures_of_their_own(record_of: Make) -> None:
-    arms = make_arms([record_of("ccl", FORGETS), record_of("ccl", [[11], [55]], names=["a"])])
-    assert [len(accuracies_in(accuracy_matrix(arm))) for arm in arms] == [12, 2]  # each of its own number of steps
-
-
-def test_a_long_name_stands_above_its_matrix_in_lines(record_of: Make) -> None:
-    runs = [record_of("ccl", [[11], [55]], f"encoder.dim={dim}", "views.recipe=plain", names=["a"]) for dim in (64, 32)]
-    runs.append(record_of("ccl", [[11], [55]], "temperature=0.3", "memory.per_cluster=3", names=["a"]))
-    figure = matrix_of(make_arms(runs)[0])
-    lines = figure.axes[0].get_title(loc="left").splitlines()
-    assert len(lines) > 1
-    assert max(map(len, lines)) <= 38
-    figure.draw_without_rendering()
-    box = figure.axes[0]._left_title.get_window_extent()
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.x1  # nothing is cut off
-    assert box.y1 <= figure.bbox.y1
 
 
 def test_curves_are_the_columns_they_name(arms: list[Arm]) -> None:
@@ -276,7 +239,7 @@ def test_unfinished_runs_are_drawn_as_far_as_they_came(record_of: Make) -> None:
     assert lines_of(accuracy_over_stream(arms, 3))["CCL"][0] == 27.5
     assert "Finetuning" not in lines_of(accuracy_over_stream(arms, 3))
     assert losses(new) is None
-    for figure in (accuracy_over_stream(arms[1:], 3), matrix_of(arms[0])):
+    for figure in (accuracy_over_stream(arms[1:], 3), accuracy_matrix(arms[0])):
         ElementTree.fromstring(to_svg(figure))
 
 
