@@ -1,12 +1,15 @@
 """Parts that keep the past in a whole stream: what moves, what stays, and what the memory holds for them."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
+from breaking import quiet
 from tiny import Watcher, learn, same, tiny_settings
 
 from ccl.encoders import extract
+from ccl.runs import run
 from ccl.runs.build import build_learner, build_stream, build_viewer
 from ccl.training.checkpoint import CheckpointStore
 
@@ -99,12 +102,8 @@ def test_the_memory_keeps_features_of_the_encoder_at_the_end_of_an_image_s_step(
         torch.testing.assert_close(memory.vectors["features"][number], torch.tensor(expected[image]))
 
 
-def test_stored_vectors_are_in_a_checkpoint_of_the_run(tmp_path: object) -> None:
-    from breaking import quiet
-
-    from ccl.runs import run
-
-    folder = tmp_path / "run"  # type: ignore[operator]
+def test_stored_vectors_are_in_a_checkpoint_of_the_run(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
     run(tiny_settings("strategy=cla", "alignment.target=stored", "epochs=1"), folder, quiet())
     checkpoint = CheckpointStore(folder / "checkpoints").newest()
     assert checkpoint is not None

@@ -59,10 +59,8 @@ def test_the_extra_sample_queue_fills_where_no_image_is_old_yet(weights: Path, s
     assert not torch.equal(learner.parts["extra_sample_queue"].queue.vectors, before)
 
 
-@pytest.mark.parametrize("rule", ["weight_merging"])
-def test_merging_with_the_start(weights: Path, stream: Any, rule: str) -> None:
-    chosen = [*VIT, f"strategy={rule}", f"encoder.weights={weights}", "merge.share=0"]
-    settings = tiny_settings(*chosen)
+def test_merging_with_the_start(weights: Path, stream: Any) -> None:
+    settings = tiny_settings(*VIT, "strategy=weight_merging", f"encoder.weights={weights}", "merge.share=0")
     start = build_start(settings)
     assert start is not None
     learner, _ = learn(settings, learner=build_learner(settings, CPU, start.tensors), stream=stream)
@@ -129,12 +127,8 @@ def test_a_stopped_run_resumes_to_the_same_bits_without_its_weights_file(
 ) -> None:
     if backbone is CNN:
         save_file(networks.SmallCNN().state_dict(), weights)
-    more = (
-        "optimizer.layer_decay=0.7",
-        "encoder.freeze_stages=1",
-        "encoder.freeze_batch_norm=true",
-        "probe.after=last",
-    )
+    frozen = ("encoder.freeze_stages=1", "encoder.freeze_batch_norm=true")
+    more = ("optimizer.layer_decay=0.7", *frozen, "probe.after=last")
     settings = tiny_settings(*backbone, "strategy=predictive_rehearsal", f"encoder.weights={weights}", *more)
     run(settings, tmp_path / "whole")
 
@@ -151,8 +145,8 @@ def test_a_stopped_run_resumes_to_the_same_bits_without_its_weights_file(
     weights.unlink()
     run(settings, tmp_path / "broken")
     assert json.loads((tmp_path / "broken/protocol.json").read_text())["weights"] == said
-    for name in ("encoder.safetensors",):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes()
+    whole, broken = ((tmp_path / name / "encoder.safetensors").read_bytes() for name in ("whole", "broken"))
+    assert whole == broken
     assert run(settings, tmp_path / "whole").accuracy is not None  # complete: nothing to do, whatever was filled in
 
 

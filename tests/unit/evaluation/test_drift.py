@@ -188,22 +188,13 @@ def test_few_images_have_few_neighbours_so_that_chance_stays_small() -> None:
     assert drift.neighbour_overlap == neighbour_overlap(rows, draw(30, 8, seed=4), k=3)
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        (draw(1, 8) + 0.001 * draw(40, 8, seed=1), "same embedding"),
-        (draw(1, 8) * draw(40, 1, seed=1), "one direction"),
-        (torch.zeros(40, 8), "zero"),
-        (torch.full((40, 8), math.nan), "nan"),
-    ],
-)
-def test_collapse_is_told(rows: Tensor, words: str) -> None:
+def test_collapse_is_told() -> None:
     start, groups = clusters()
+    zero = torch.zeros(40, 8)
     for before in (None, reading(start)):
-        drift = Drift.of(before, Reading(rows, rows, rows), groups)
-        assert words in drift.reasons[0]
+        assert Drift.of(before, Reading(zero, zero, zero), groups).reasons == ("all embeddings are zero",)
     # A sound encoder after a collapsed one is not called collapsed.
-    assert not Drift.of(Reading(rows, rows, rows), reading(start), groups).reasons
+    assert not Drift.of(Reading(zero, zero, zero), reading(start), groups).reasons
 
 
 def test_nan_in_features_alone_is_told_too() -> None:

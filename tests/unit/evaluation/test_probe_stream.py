@@ -66,12 +66,18 @@ def test_each_image_is_read_once_for_all() -> None:
     assert (result.health.num_rows, result.health.dim) == (5, 3)
 
 
-def test_health_is_of_the_rows_that_are_embedded_evenly() -> None:
-    health = probe_stream(Colours(), PARTS, Counting(), num_health_images=4).health
-    some = embed_evenly(Colours(), PARTS, Counting(), 4)
-    assert some.labels.tolist() == [0, 2, 3, 2]  # of the twelve test images the 1st, 5th, 8th and 12th
+@pytest.mark.parametrize("num", [4, 12])
+def test_health_is_of_the_embeddings_of_test_images_at_even_distances(num: int) -> None:
+    health = probe_stream(Colours(), PARTS, Counting(), num_health_images=num).health
+    some = embed_evenly(Colours(), PARTS, Counting(), num)
+    labels = torch.cat([part.test_labels for part in PARTS])
+    expected = labels[[0, 4, 7, 11]] if num == 4 else labels
+    assert torch.equal(some.labels, expected)
+    colours = torch.tensor([[float(COLOURS[label]), 100.0] for label in expected.tolist()])
+    unit = nn.functional.normalize(colours, dim=1)
     assert health is not None
-    assert health.mean_cosine == pytest.approx(float(((some.rows @ some.rows.T).sum() - 4) / (4 * 3)), abs=1e-5)
+    assert health.num_rows == num
+    assert health.mean_cosine == pytest.approx(float(((unit @ unit.T).sum() - num) / (num * (num - 1))), abs=1e-5)
 
 
 def test_as_many_neighbours_vote_as_a_class_has_images() -> None:
@@ -85,16 +91,6 @@ def test_as_many_neighbours_vote_as_a_class_has_images() -> None:
     )
     assert result.knn_total == 100.0
     assert knn_accuracy(rows, labels, rows[:2], labels[:2], 200) == 0.0  # all 70: 30 against 40 e^(-0.16)
-
-
-def test_health_is_of_the_embeddings_of_all_test_images() -> None:
-    health = probe_stream(Colours(), PARTS, Counting()).health
-    assert health is not None
-    # Unit rows by colour: 40 (3 + 6 images), 200 (1), 120 (2).
-    angles = torch.tensor([40.0] * 9 + [200.0] + [120.0] * 2)
-    unit = nn.functional.normalize(torch.stack([angles, torch.full((12,), 100.0)], dim=1), dim=1)
-    assert health.num_rows == 12
-    assert health.mean_cosine == pytest.approx(float(((unit @ unit.T).sum() - 12) / (12 * 11)), abs=1e-5)
 
 
 def test_progress_is_told_to_the_end() -> None:
