@@ -96,7 +96,7 @@ _LATEX = str.maketrans(
     {sign: rf"\{sign}" for sign in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "’": "'"}
-    | {"±": r"$\pm$", "−": "$-$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "÷": r"$\div$"}
+    | {"±": r"$\pm$", "×": r"$\times$", "−": "$-$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "÷": r"$\div$"}
 )
 
 
