@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from ccl.errors import RefusedError, UserError, did_you_mean
-from ccl.section import Whole, merged
+from ccl.section import Explicit, merged
 from ccl.settings import WHOLE, Settings, own_defaults, settings_class
 
 # Settings that went out, by the value under which nothing changes: written folders have them.
@@ -168,7 +168,7 @@ def _parse(assignment: str) -> dict[str, Any]:
             f"--set takes key=value, such as --set epochs=10 or --set memory.per_cluster=5; got {assignment!r}"
         )
     value = _yaml(f"value: {text}" if text else "value:", f"--set {assignment}").get("value")
-    value = Whole(value) if isinstance(value, dict) else value
+    value = Explicit(value) if isinstance(value, dict) else value
     for part in reversed(key.strip().split(".")):
         value = {part: value}
     return value if isinstance(value, dict) else {}

@@ -24,16 +24,16 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class Whole(dict[str, Any]):
+class Explicit(dict[str, Any]):
     """A mapping that was given as one value: it replaces what lies below, and is not merged with it."""
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` laid over `below`: sections are merged, anything else replaced."""
-    values = copy.deepcopy(below if isinstance(below, Whole) else dict(below))
+    values = copy.deepcopy(below if isinstance(below, Explicit) else dict(below))
     for key, value in above.items():
         inner = values.get(key)
-        if isinstance(inner, dict) and isinstance(value, Mapping) and not isinstance(value, Whole):
+        if isinstance(inner, dict) and isinstance(value, Mapping) and not isinstance(value, Explicit):
             value = merged(inner, value)
         values[key] = value
     return values
