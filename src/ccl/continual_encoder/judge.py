@@ -1,4 +1,4 @@
-"""What features are worth: what a drop did to an encoder, and a classifier beside what needs no learning.
+"""The judgement of a drop, and of features by a probe beside baselines that need no learning.
 
 Without labels, recognition stands in for accuracy: how often an image is recognised in another view among up to 256.
 The views are not those of the training, but the encoder has trained on the images, the new ones and those it rehearses.
@@ -194,7 +194,7 @@ def labelled_accuracy(
 
 
 def _read(encoder: Encoder, viewer: Viewer, source: ImageSource) -> Reading:
-    """What an encoder makes of these images: features, and the embeddings of two views."""
+    """Features and the embeddings of two views of these images, by an encoder."""
     features = extract(encoder, source, viewer)
     (_, first), (_, second) = two_views(encoder, viewer, source)
     return Reading(features, first, second)
@@ -274,7 +274,7 @@ class ProbeReport:
 
     @property
     def warnings(self) -> list[str]:
-        """What to know before one relies on these features, a line each."""
+        """Warnings about these features, a line each."""
         found = warnings(self.scores)
         if self.from_weights and "start" in self.scores:
             found += labelled_advice(self.scores["features"].linear, self.scores["start"].linear)
@@ -345,7 +345,7 @@ def probe(
 
 @dataclass(frozen=True)
 class _Labelled:
-    """What was read of both parts of a labelled dataset."""
+    """Features of both parts of a labelled dataset."""
 
     rows: dict[str, Tensor]  # (N, F) by what read them
     labels: Tensor  # (N,)

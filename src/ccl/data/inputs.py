@@ -110,7 +110,7 @@ class _Files:
         self._scratch, self._progress, self._here = scratch, progress, os.getcwd()
 
     def add(self, text: str, bases: Sequence[str] = ("",), *, is_listed: bool = False) -> None:
-        """What an input names, below the first of the bases where there is something; refuses one without images."""
+        """Add the images that an input names, below the first base where it exists; refuses one without images."""
         num_images, num_others = len(self.names), self._num_skipped()
         places = [os.path.join(base, os.path.expanduser(text)) for base in bases]
         if there := [place for place in places if os.path.lexists(place)]:
@@ -124,7 +124,7 @@ class _Files:
             raise UserError(f"{text!r} holds no images, and {others} other files; {_KNOWN}")
 
     def notes(self) -> tuple[str, ...]:
-        """What was skipped, a line for each kind."""
+        """Notes on what was skipped, a line for each kind."""
         lines = []
         if self._endings:
             kinds = ", ".join(f"{ending!r} {count}" for ending, count in self._endings.most_common(5))

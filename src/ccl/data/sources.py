@@ -1,4 +1,4 @@
-"""Where single images come from: one base class, and its forms for arrays, files, bytes, squares and joined parts."""
+"""Sources of single images: a base class, and its forms for arrays, files, bytes, squares and joined parts."""
 
 import io
 import os
@@ -82,7 +82,7 @@ class ImageSource(ABC):
         return f"image {position}"
 
     def content_parts(self) -> Iterator[bytes | memoryview]:
-        """What a fingerprint of the images is made of: their bytes, or, where that is quicker, names and sizes."""
+        """The parts that a fingerprint hashes: the images' bytes, or, where that is quicker, names and sizes."""
         for position in range(len(self)):
             yield self.encoded(position)
 

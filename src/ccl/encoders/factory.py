@@ -29,7 +29,7 @@ _RANDOM_LAYERS = ("Dropout", "DropPath", "StochasticDepth", "DropBlock")
 
 
 class EncoderOptions(Section):
-    """What reads it."""
+    """The encoder."""
 
     # Ours, "timm:NAME", "torchvision:NAME", or a class of your own, "package.module:Name" (docs/adapting.md)
     backbone: str = "resnet18"  # what turns an image into features

@@ -175,7 +175,7 @@ def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
 
 
 def _stamp(settings: Settings, data_fingerprint: str) -> dict[str, Any]:
-    """What a checkpoint says of its making beside its content."""
+    """Facts that a checkpoint records beside its content."""
     return {
         "settings": hashlib.sha256(dump_settings(settings).encode()).hexdigest(),
         "torch": torch.__version__,

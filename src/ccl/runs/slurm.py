@@ -149,7 +149,7 @@ class SlurmJobs:
         self._is_full = False
 
     def threads(self, num_at_once: int) -> None:
-        """The job decides, by the cores that it was given."""
+        """None: a job uses the cores that it was given."""
 
     def open(self, note: Callable[[str], None], num_at_once: int) -> None:
         """Refuse options that sbatch would refuse, and more jobs than an array may have."""
@@ -171,7 +171,7 @@ class SlurmJobs:
         return count > 1 and (count >= ARRAY_FROM or count > (self._at_once or count))
 
     def under_way(self, jobs: Iterable[Job]) -> dict[str, SlurmJob]:
-        """Those of these jobs that earlier commands have submitted, by name."""
+        """The jobs among these that earlier commands have submitted, by name."""
         if not any(self._folder.glob("ccl-*.json")):
             return {}
         try:
@@ -277,7 +277,7 @@ def _ids(job_id: str, cells: Sequence[str]) -> list[str]:
 
 
 def call(*words: str) -> str:
-    """What a command of Slurm answers; raises SlurmError with its own words in one line."""
+    """The output of a Slurm command; raises SlurmError with its own words in one line."""
     try:
         answer = subprocess.run(
             words,
@@ -299,7 +299,7 @@ def call(*words: str) -> str:
 
 
 def _in_one_line(command: str, told: str) -> str:
-    """What a command wrote as an error, without its prefixes and its advice to read its help."""
+    """A command's error in one line, without its prefixes and its advice to read its help."""
     lines = [_PREFIX.sub("", line.strip()).rstrip(".") for line in told.splitlines()]
     kept = dict.fromkeys(line for line in lines if line and not line.startswith("Try "))
     return f"{command}: {'; '.join(kept)}" if kept else ""

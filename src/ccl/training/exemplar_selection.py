@@ -49,7 +49,7 @@ class MemoryOptions(Section):
 
 @dataclass(frozen=True)
 class Selection:
-    """How many images of a step are kept, and which."""
+    """The number of images kept of a step, and how they are chosen."""
 
     method: str  # a row of the catalogue's selections, or a path
     options: MemoryOptions = MemoryOptions()
@@ -58,7 +58,7 @@ class Selection:
 
     @property
     def budget(self) -> Budget | None:
-        """Of the whole memory; per_cluster then says nothing."""
+        """The budget of the whole memory; per_cluster then has no effect."""
         asked = self.options.budget
         if isinstance(asked, str):
             return Budget(num_bytes(asked), "bytes")
