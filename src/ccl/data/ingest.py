@@ -149,14 +149,14 @@ def collected(
     """
     source, total = found.source, len(found.source)
     is_squared = side is not None and source.image_size != (side, side)
-    squares = torch.empty(total if is_squared else 0, 3, side or 0, side or 0, dtype=torch.uint8)
+    squares: list[Tensor] = []
     files = Spool(spool) if spool is not None and is_squared and source.image_size is None else None
     images: list[Opened] = []
     bad: list[BadImage] = []
     num_known = 0
     for chunk in ingest(found, side, is_known, progress=progress, max_bad=max_bad):
         if isinstance(chunk.source, ArraySource) and is_squared:
-            squares[len(images) : len(images) + len(chunk.source)] = chunk.source.images
+            squares.append(chunk.source.images)
         if files is not None:
             files.add(chunk.files)
         images += chunk.images
@@ -165,8 +165,12 @@ def collected(
     positions = torch.tensor([image.position for image in images], dtype=torch.int64)
     ids = torch.arange(len(images))
     if is_squared:
-        squares = squares if len(ids) == total else squares[: len(ids)].clone()
-        source = ArraySource(squares) if files is None else SquaredSource(squares, files)
+        whole, end = torch.empty(len(ids), 3, side or 0, side or 0, dtype=torch.uint8), len(ids)
+        while squares:  # emptied on the way: `cat` would have all of them in memory twice
+            some = squares.pop()
+            whole[end - len(some) : end] = some
+            end -= len(some)
+        source = ArraySource(whole) if files is None else SquaredSource(whole, files)
     elif len(ids) < total:
         source = source.subset(positions)
     return Gathered(
