@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from ccl.atomic_files import check_target, replacing, write_file, write_folder
 from ccl.catalogue import CLASS_PATH, TIMM, foreign_kind
 from ccl.continual_encoder.frozen import FrozenEncoder
-from ccl.data import ImageSource, chain, load_dataset
+from ccl.data import ImageSource, chain, load_dataset, squared
 from ccl.encoders import EncoderOptions, evaluating, make_backbone
 from ccl.encoders.weights import ABOUT, CONFIG, MODEL
 from ccl.errors import UserError, how_to_install, require
@@ -154,7 +154,8 @@ def _views(frozen: FrozenEncoder, images: ImageSource | None) -> Tensor:
     if not len(images):
         raise UserError("there are no images to compare the exported encoder on")
     some = images.subset(torch.linspace(0, len(images) - 1, min(MOST_IMAGES, len(images))).long())
-    return torch.cat(list(frozen.viewer.plain_batches(frozen.sized(some), MOST_IMAGES))).cpu()
+    some = some if frozen.resize is None else squared(some, frozen.resize)
+    return torch.cat(list(frozen.viewer.plain_batches(some, MOST_IMAGES))).cpu()
 
 
 def _original(frozen: FrozenEncoder) -> Reader:

@@ -160,16 +160,6 @@ class EncoderFolder:
         candidates = [number for number in (ledger.current, *ledger.ancestors, *reversed(there)) if number in there]
         return next(filter(self.is_good, candidates), None)
 
-    def good_before(self, ledger: Ledger) -> int:
-        """The newest good version that the current one was learned on; where that is damaged, any good one will do."""
-        there = self.numbers(ledger)
-        older = next((number for number in ledger.ancestors if number in there and self.is_good(number)), None)
-        if older is None and not self.is_good(ledger.current):
-            older = self.newest_good(ledger)
-        if older is None:
-            raise UserError(f"{self.path} has no older good version to roll back to; there are {self.listed(ledger)}")
-        return older
-
     def is_good(self, number: int) -> bool:
         """Whether this version is there and as it was saved."""
         try:
@@ -234,8 +224,16 @@ def roll_back(folder: EncoderFolder, to: int | None) -> int:
         ledger = folder.ledger()
         if ledger.current == 0:
             raise UserError(f"{folder.path} has learned nothing yet, so there is nothing to roll back")
-        goal = folder.good_before(ledger) if to is None else to
-        if goal not in folder.numbers(ledger):
+        goal, there = to, folder.numbers(ledger)
+        if goal is None:  # that the current one was learned on; where that is damaged, any good one will do
+            goal = next((number for number in ledger.ancestors if number in there and folder.is_good(number)), None)
+            if goal is None and not folder.is_good(ledger.current):
+                goal = folder.newest_good(ledger)
+        if goal is None:
+            raise UserError(
+                f"{folder.path} has no older good version to roll back to; there are {folder.listed(ledger)}"
+            )
+        if goal not in there:
             raise UserError(f"{folder.path} has no version {goal} to roll back to; there are {folder.listed(ledger)}")
         if goal == ledger.current:
             raise UserError(f"version {goal} is the current one already")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.data import MAX_BAD, BadImage, Found, ImageSource, squared
+from ccl.data import MAX_BAD, BadImage, Found, ImageSource
 from ccl.data.ingest import ingest
 from ccl.encoders import Encoder, EncoderOptions, extract
 from ccl.errors import UserError
@@ -61,10 +61,6 @@ class FrozenEncoder:
     @property
     def recipe(self) -> Recipe:
         return self.viewer.recipe
-
-    def sized(self, source: ImageSource) -> ImageSource:
-        """The images in the size in which the encoder learned to see them."""
-        return source if self.resize is None else squared(source, self.resize)
 
     def read(
         self,

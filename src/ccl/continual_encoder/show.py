@@ -43,8 +43,6 @@ _PROBES = {ACCURACY: "linear", "nearest neighbours' accuracy, %": "knn"}  # as a
 _MOST_NAMES = 40  # classes whose names stand beside the picture
 _MOST_ROWS = 20  # classes of a table on a terminal
 
-Confusion = tuple[tuple[str, ...], Tensor]  # names, and (C, C): images of class i that were taken for class j
-
 _SHOWN = 24  # remembered images of a step
 _MOST_SHOWN = 600  # of all steps: the page stays below a few MB
 _AFTER = "#0080c6"  # what was before is grey
@@ -296,16 +294,6 @@ def write_confusion(path: Path, names: Sequence[str], confusion: Tensor) -> None
         figure.savefig(unfinished, format="png", dpi=120, facecolor="white")
 
 
-def kept_confusion(folder: EncoderFolder, version: int) -> Confusion | None:
-    """The confusion matrix of a drop's probe; None where none was made, or its file can't be read."""
-    try:
-        content = json.loads((folder.path / STEPS / f"{version:08d}" / PROBE).read_text(encoding="utf-8"))
-        names, counts = tuple(map(str, content["classes"])), torch.tensor(content["counts"], dtype=torch.int64)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError):
-        return None
-    return (names, counts) if counts.shape == (len(names), len(names)) and bool((counts >= 0).all()) else None
-
-
 def write_page(folder: EncoderFolder) -> None:
     """Write the page anew; one that has learned nothing has none, and one that is damaged keeps its last."""
     ledger = folder.ledger()
@@ -349,13 +337,15 @@ def _probe(folder: EncoderFolder, step: Step) -> dict[str, Any] | None:
     if not scores:
         return None
     shown: dict[str, Any] = {"scores": score_table(scores)}
-    if (kept := kept_confusion(folder, step["version"])) is not None:
-        name = "Which classes are taken for which"
-        shown |= {
-            "classes": class_table(*kept, most=None),
-            "confusion": drawing_of(name, confusion_figure(*kept), "confusion"),
-        }
-    return shown
+    try:
+        path = folder.path / STEPS / f"{step['version']:08d}" / PROBE
+        content = json.loads(path.read_text(encoding="utf-8"))
+        names, counts = tuple(map(str, content["classes"])), torch.tensor(content["counts"], dtype=torch.int64)
+        shown["classes"] = class_table(names, counts, most=None)
+        figure = confusion_figure(names, counts)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, IndexError):  # it is not there, or not whole
+        return shown
+    return shown | {"confusion": drawing_of("Which classes are taken for which", figure, "confusion")}
 
 
 def _curves(steps: Sequence[Step], titles: Mapping[str, str]) -> list[Drawing]:

@@ -16,7 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder import FrozenEncoder
+from ccl.continual_encoder import FrozenEncoder, show
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.judge import MOMENT, ProbeReport, probe, recognised, verdict_of, warnings
 from ccl.continual_encoder.show import (
     class_table,
@@ -148,6 +149,11 @@ def test_after_a_drop_the_line_the_table_and_the_page_say_it(probed: tuple[Conti
     for words in ("raw pixels (16 px)", "HOG with colours", "the start, before the first drop", "taken for"):
         assert words in page
     assert page.count("Warning:") == len(report.warnings)
+    for content in ('{"classes": ["a"]}', None):  # what was mistaken is not whole, or gone
+        path = encoder.folder / "steps" / "00000002" / "probe.json"
+        path.unlink() if content is None else path.write_text(content)
+        show.write_page(EncoderFolder(encoder.folder))
+        assert "taken for" not in (encoder.folder / "report.html").read_text()
 
 
 def test_images_with_labels_are_probed_as_a_folder_is(probed: tuple[ContinualEncoder, Path]) -> None:
