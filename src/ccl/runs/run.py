@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
 from ccl import ranks
 from ccl.data import describe, write_bad_images
@@ -207,21 +206,16 @@ def code_hash() -> str:
 
 def stored(learner: Learner) -> dict[str, int]:
     """Bytes that must be kept beside the encoder to learn the next step: of images, vectors and other networks."""
-    images = sum(map(len, learner.memory.files))
-    beside = {name: value for name, value in learner.memory.state_dict().items() if name not in _FACTS}
-    vectors, networks = sum(map(_num_bytes, beside.values())), 0
+    beside = [value for name, value in learner.memory.state_dict().items() if name not in _FACTS]
+    vectors, networks = sum(value.nbytes for value in beside), 0
     for part in learner.modules():
-        own = sum(map(_num_bytes, part.parameters(recurse=False)))
-        buffers = sum(map(_num_bytes, part.buffers(recurse=False)))
+        own = sum(parameter.nbytes for parameter in part.parameters(recurse=False))
+        buffers = sum(buffer.nbytes for buffer in part.buffers(recurse=False))
         # What lies beside weights, such as batch norm's statistics, is of the network; a module of buffers is a store.
         networks += own + buffers if own else 0
         vectors += 0 if own else buffers
-    of_encoder = sum(map(_num_bytes, learner.encoder.state_dict().values()))
-    return {"images": images, "vectors": vectors, "networks": networks - of_encoder}
-
-
-def _num_bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    of_encoder = sum(value.nbytes for value in learner.encoder.state_dict().values())
+    return {"images": sum(map(len, learner.memory.files)), "vectors": vectors, "networks": networks - of_encoder}
 
 
 def keep(learner: Learner, stream: Stream, viewer: Viewer, folder: Path) -> None:
