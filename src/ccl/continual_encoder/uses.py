@@ -329,7 +329,7 @@ def _read(
     display: Observer,
     look: Callable[[Tensor, Sequence[bytes]], None] | None = None,
 ) -> Features:
-    """Features of the usable images; what is left out is told, and listed beside `out`."""
+    """Features of the usable images; what is left out is reported, and listed beside `out`."""
     try:
         if out is None:
             read = encoder.read(found, display.loading, max_bad, look)

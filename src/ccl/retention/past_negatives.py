@@ -78,7 +78,7 @@ class PastNegatives(Retention):
     ) -> Tensor:
         """InfoNCE(q, k, Q ∪ Q⁻) + InfoNCE(n(h q), z⁻, Q ∪ Q⁻), less the objective's own InfoNCE(q, k, Q).
 
-        Each view has the Q that its query has; one that is no query has the first's.
+        Each view has the Q that its query has; one that is not a query has the first's.
         """
         contrast = context.contrast
         masks = contrast.ignore or (None,) * len(contrast.negatives)  # (N, K) each
