@@ -63,16 +63,8 @@ def reproduce(
     console = Console()
     note(console, f"{about.title}, scale {scale}, {which}")
     _show_cost(cells, out, scale, is_here=on == "local", yes=yes)
-    is_whole = run_and_report(
-        cells,
-        out,
-        f"{about.title} (scale {scale}, {which})",
-        console,
-        place,
-        name=f"{artefact}-{which}",
-        published=about.published,
-    )
-    if not is_whole:
+    title, name = f"{about.title} (scale {scale}, {which})", f"{artefact}-{which}"
+    if not run_and_report(cells, out, title, console, place, name, about.published):
         raise typer.Exit(1)
 
 
