@@ -1,13 +1,25 @@
 """Datasets by name."""
 
+import hashlib
+import json
 import os
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ccl.data.dataset import MAX_BAD, Classes, Dataset, Progress, joined, narrowed, taken_fingerprint
+import PIL
+import torch
+from torch import Tensor
+
+from ccl.atomic_files import write_file
+from ccl.data.dataset import MAX_BAD, BadImage, Classes, Dataset, Progress, joined, narrowed, taken_fingerprint
+from ccl.data.decoding import can_read_heif
 from ccl.data.folders import scan
 from ccl.data.ingest import collected
 from ccl.data.inputs import Found
+from ccl.data.shard_index import SETTLED_NS, cache_folder
+from ccl.data.sources import ImageSource
 from ccl.errors import UserError, did_you_mean
 
 EMBEDDED_DOMAINS = ("digits", "capitals", "greek", "symbols", "textures")
@@ -64,22 +76,56 @@ def ingested(
     dataset: Dataset, side: int | None = None, progress: Progress | None = None, max_bad: float = MAX_BAD
 ) -> Dataset:
     """The dataset without the files that can't be decoded, and squared where a side is given; ids start at 0 again."""
-    train = collected(Found(dataset.train), side, progress=progress, max_bad=max_bad)
+    train, positions, skipped = _usable(dataset.train, side, 0, progress, max_bad)
     labels, test, test_labels = dataset.train_labels, None, None
-    skipped = (*dataset.skipped, *train.skipped)
     if dataset.test is not None:
-        held_out, first_id = Found(dataset.test), len(train.source)
-        found = collected(held_out, side, first_id=first_id, progress=progress, max_bad=max_bad)
-        test, skipped = found.source, (*skipped, *found.skipped)
-        test_labels = None if dataset.test_labels is None else dataset.test_labels[found.positions]
+        test, test_positions, more = _usable(dataset.test, side, len(train), progress, max_bad)
+        test_labels = None if dataset.test_labels is None else dataset.test_labels[test_positions]
+        skipped = (*skipped, *more)
     return replace(
         dataset,
-        train=train.source,
-        train_labels=None if labels is None else labels[train.positions],
+        train=train,
+        train_labels=None if labels is None else labels[positions],
         test=test,
         test_labels=test_labels,
-        skipped=skipped,
+        skipped=(*dataset.skipped, *skipped),
     )
+
+
+def _usable(
+    source: ImageSource, side: int | None, first_id: int, progress: Progress | None, max_bad: float
+) -> tuple[ImageSource, Tensor, tuple[BadImage, ...]]:
+    """The images that can be decoded, squared where a side is given, their positions, and the others.
+
+    Which ones they are is remembered in the cache folder: without a side, unchanged files are not decoded again.
+    """
+    about, newest = source.change() if side is None else (b"", 0)
+    key = hashlib.sha256(f"{PIL.__version__} {can_read_heif()} ".encode() + about).hexdigest()[:32]
+    kept = cache_folder() / "unusable" / f"{key}.json"
+    if about and (bad := _kept_positions(kept, len(source))) is not None:
+        again = collected(Found(source.subset(bad)), max_bad=100.0)  # they may be readable by now
+        if len(again.skipped) <= max_bad / 100 * len(source):
+            is_sound = torch.ones(len(source), dtype=torch.bool)
+            is_sound[bad] = torch.isin(torch.arange(len(bad)), again.positions)
+            positions = torch.nonzero(is_sound).flatten()
+            return source.subset(positions).with_ids(first_id + torch.arange(len(positions))), positions, again.skipped
+    found = collected(Found(source), side, first_id=first_id, progress=progress, max_bad=max_bad)
+    if about and newest <= time.time_ns() - SETTLED_NS:
+        missing = sorted({*range(len(source))} - {*found.positions.tolist()})
+        with suppress(OSError):  # where it can't be kept, files are decoded again
+            write_file(kept, json.dumps(missing))
+    return found.source, found.positions, found.skipped
+
+
+def _kept_positions(path: Path, num_images: int) -> Tensor | None:
+    """Positions (n,) as they were kept; None where there are none that can be used."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, list) or any(type(at) is not int or not 0 <= at < num_images for at in found):
+        return None
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def _opened(name: str, root: Path, resize: int | None, seed: int, download: bool, progress: Progress | None) -> Dataset:

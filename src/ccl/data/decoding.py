@@ -81,7 +81,7 @@ def _opened(file: Path | BinaryIO) -> Image.Image:
             start = file.read(_HEADER)
         if not is_heif(start):
             raise
-    if not _can_read_heif():
+    if not can_read_heif():
         raise MissingDecoderError(f"a HEIC photograph, which the extra heic reads; {how_to_install('heic')}")
     return Image.open(file, formats=("HEIF",))
 
@@ -95,7 +95,7 @@ def is_heif(content: bytes) -> bool:
 
 
 @cache
-def _can_read_heif() -> bool:
+def can_read_heif() -> bool:
     """Whether Pillow has a reader for HEIC, which a package of its own adds."""
     try:
         import pillow_heif

@@ -24,7 +24,7 @@ from ccl.errors import UserError
 
 _FORMAT = 1  # of an index in the cache
 # A file changed twice within a tick of the clock looks unchanged: the index of a younger one is not kept.
-_SETTLED_NS = 2_000_000_000
+SETTLED_NS = 2_000_000_000
 
 
 def cache_folder() -> Path:
@@ -101,7 +101,7 @@ def index_of(shard: Shard, make: Indexer) -> ShardIndex:
         return kept
     shard.check()
     index = make(shard)
-    if shard.changed_ns <= time.time_ns() - _SETTLED_NS:
+    if shard.changed_ns <= time.time_ns() - SETTLED_NS:
         _write(path, index)
     return index
 

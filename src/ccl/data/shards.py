@@ -1,6 +1,7 @@
 """Images in shards, read in place by position: which shards a pattern names, their images, and them as a dataset."""
 
 import glob
+import hashlib
 import os
 import re
 from array import array
@@ -76,6 +77,12 @@ class ShardSource(ImageSource):
             yield f"{os.path.basename(shard.path)} {shard.num_bytes}".encode(errors="surrogateescape")
         for values in (self.numbers, self._places, self._sizes):
             yield np.ascontiguousarray(values).data.cast("B")
+
+    def change(self) -> tuple[bytes, int]:
+        state = hashlib.sha256(repr(self.shards).encode(errors="surrogateescape"))
+        for values in (self.numbers, self._places, self._sizes):
+            state.update(np.ascontiguousarray(values).data.cast("B"))
+        return state.digest(), max((shard.changed_ns for shard in self.shards), default=0)
 
     def subset(self, positions: Tensor) -> ImageSource:
         # Only the shards that are wanted, so that a batch that is sent to a worker does not carry the others with it.

@@ -1,5 +1,6 @@
 """Sources of single images: a base class, and its forms for arrays, files, bytes, squares and joined parts."""
 
+import hashlib
 import io
 import os
 import tempfile
@@ -86,6 +87,10 @@ class ImageSource(ABC):
         for position in range(len(self)):
             yield self.encoded(position)
 
+    def change(self) -> tuple[bytes, int]:
+        """A digest that changes with any of the files, and their newest time of change (ns); (b"", 0) without files."""
+        return b"", 0
+
     def with_ids(self, ids: Tensor) -> "ImageSource":
         """The same images with other ids (N,)."""
         other = copy(self)
@@ -168,6 +173,17 @@ class FileSource(ImageSource):
             parent, file = os.path.split(name)
             size = os.stat(name).st_size
             yield f"{os.path.basename(parent)}/{file} {size}".encode(errors="surrogateescape")
+
+    def change(self) -> tuple[bytes, int]:
+        state, newest = hashlib.sha256(), 0
+        try:
+            for name in self.names:
+                about = os.stat(name)
+                newest = max(newest, about.st_mtime_ns)
+                state.update(os.fsencode(f"{os.path.abspath(name)}\0{about.st_size} {about.st_mtime_ns}\0"))
+        except OSError:
+            return b"", 0
+        return state.digest(), newest
 
     def subset(self, positions: Tensor) -> ImageSource:
         return FileSource([self.names[position] for position in positions.tolist()], self.ids[positions])
