@@ -78,7 +78,7 @@ class FrozenEncoder:
             if len(chunk.source):
                 rows.append(extract(self.encoder, chunk.source, self.viewer))
                 if look is not None:
-                    look(rows[-1], chunk.files)
+                    look(rows[-1], chunk.files or [b""] * len(chunk.source))
             positions += chunk.positions
             skipped += chunk.bad
         sound = found.subset(torch.tensor(positions, dtype=torch.int64))

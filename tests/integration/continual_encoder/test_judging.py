@@ -195,6 +195,9 @@ def test_the_whole_object(probed: tuple[ContinualEncoder, Path]) -> None:
     assert paths == [path for path, _, _ in answers]
     with pytest.raises(ValueError, match="1 of 21 images can't be decoded"):
         encoder.encode(folder)
+    pixels = load_dataset("symbols", resize=16).train.subset(torch.arange(5)).read(torch.arange(5))
+    (answer,) = encoder.search(pixels[3:4], pixels, folder.parent / "s.html", k=2)  # arrays, too
+    assert answer.hits[0][0].content == answer.query.content
     labels = [Path(path).parent.name for path in paths]
     pipeline = make_pipeline(EncoderTransformer(encoder.folder), LogisticRegression())
     fitted = clone(pipeline).fit(paths, labels)
