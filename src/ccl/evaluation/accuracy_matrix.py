@@ -1,8 +1,7 @@
 """The accuracy matrix of a stream, with the row of the random encoder, and the numbers that sum it up.
 
-a[i, j] is the accuracy after step i on dataset D_j. Rows and columns run over the T steps in order. Results are in the
-accuracies' own unit (percent in, percent out). A stream of one step has no past and no future: its Forgetting and
-Forward Transfer are nan.
+a[i, j] is the accuracy after step i on dataset D_j. Results are in the accuracies' own unit (percent in, percent out).
+A stream of one step has no past and no future: its Forgetting and Forward Transfer are nan.
 """
 
 import csv
@@ -189,8 +188,6 @@ def forward_transfer(accuracy: Numbers, random_accuracy: Numbers) -> float:
 
 def plasticity(accuracy: Numbers) -> float:
     """How well each dataset is known right after it was learned, on average: the mean of the diagonal.
-
-    Beside Forgetting, what keeping the past costs the present: whoever learns nothing new forgets nothing.
 
     >>> ccl.evaluation.plasticity([[80, 30, 20], [76, 70, 25], [74, 67, 60]])  # (80 + 70 + 60) / 3
     70.0

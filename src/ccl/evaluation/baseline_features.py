@@ -1,7 +1,4 @@
-"""Baseline features without learning: raw pixels, and histograms of gradients with colours.
-
-Images are uint8 (N, 3, S, S), brought to `SIDE` pixels before.
-"""
+"""Baseline features without learning, of uint8 images (N, 3, S, S): raw pixels, and histograms of gradients."""
 
 import math
 

@@ -1,8 +1,7 @@
 """Changes by a step to known images, without labels: neighbours, groups, collapse, and recognition.
 
-Rows before and after, and of two views, are of the same images in the same order. Groups are any integers; those that
-the rehearsal memory recorded (step and cluster) need no label. Numbers are nan where there is nothing to measure: fewer
-than two rows, or rows that aren't finite.
+Rows before and after, and of two views, are of the same images in the same order; groups are any integers. Numbers are
+nan where there is nothing to measure: fewer than two rows, or rows that aren't finite.
 """
 
 import math
@@ -43,8 +42,7 @@ def neighbour_overlap(before: Tensor, after: Tensor, k: int = NUM_NEIGHBOURS) ->
 def group_agreement(rows: Tensor, groups: Tensor, k: int = NUM_NEIGHBOURS) -> float:
     """How often the k nearest others of a row vote for its own group, in percent: (N, F), (N,) -> 0 to 100.
 
-    A stand-in for accuracy without labels. A draw of m groups counts as 1/m. Rows that are alone in their group don't
-    count, since nobody could vote for them; nan if all are.
+    A draw of m groups counts as 1/m. Rows that are alone in their group don't count; nan if all are.
     """
     _check(rows, k)
     numbers, sizes = _numbered(groups, len(rows))
@@ -107,10 +105,6 @@ class Reading:
     first: Tensor  # (N, D): embeddings of one view of each
     second: Tensor  # (N, D): and of another
 
-    def __post_init__(self) -> None:
-        if not len(self.features) == len(self.first) == len(self.second):
-            raise ValueError("features and both views must be of the same images")
-
 
 Pair = tuple[float, float]  # before and after
 
@@ -139,24 +133,22 @@ class Drift:
     ) -> "Drift":
         """Compare two readings of the same images in groups (N,); `before` is None where nothing was there yet.
 
-        `start_features` (N, F) are what the encoder made of them before it learned anything: groups that were found in
-        features agree with almost any features, so agreement says little unless that stands beside it.
+        `start_features` (N, F) are what the encoder made of them before it learned anything.
         """
-        overlap, moved = math.nan, math.nan
         # At most a tenth of all images, so that few stay neighbours by mere chance.
         k = max(1, min(NUM_NEIGHBOURS, len(after.features) // 10))
-        if before is not None:
-            overlap = neighbour_overlap(before.features, after.features, k)
-            moved = centroid_drift(before.features, after.features, groups)
-        both = (before, after)
+
+        def pair(measure: Callable[[Reading], float]) -> Pair:
+            return math.nan if before is None else measure(before), measure(after)
+
         return cls(
             num_rows=len(after.features),
-            neighbour_overlap=overlap,
-            centroid_drift=moved,
-            alignment=_pair(both, lambda one: _measured(alignment, one.first, one.second)),
-            uniformity=_pair(both, lambda one: _measured(uniformity, one.first)),
-            effective_rank=_pair(both, lambda one: _measured(effective_rank, one.first)),
-            group_agreement=_pair(both, lambda one: group_agreement(one.features, groups, k)),
+            neighbour_overlap=math.nan if before is None else neighbour_overlap(before.features, after.features, k),
+            centroid_drift=math.nan if before is None else centroid_drift(before.features, after.features, groups),
+            alignment=pair(lambda one: _measured(alignment, one.first, one.second)),
+            uniformity=pair(lambda one: _measured(uniformity, one.first)),
+            effective_rank=pair(lambda one: _measured(effective_rank, one.first)),
+            group_agreement=pair(lambda one: group_agreement(one.features, groups, k)),
             reasons=_collapse(after),
             start_agreement=math.nan if start_features is None else group_agreement(start_features, groups, k),
         )
@@ -164,11 +156,6 @@ class Drift:
     def as_dict(self) -> dict[str, Any]:
         """JSON values: pairs as [before, after], null for nan and infinity."""
         return {name: _plain(value) for name, value in asdict(self).items()}
-
-
-def _pair(both: tuple[Reading | None, Reading], measure: Callable[[Reading], float]) -> Pair:
-    before, after = both
-    return math.nan if before is None else measure(before), measure(after)
 
 
 def _measured(measure: Callable[..., float], *rows: Tensor) -> float:

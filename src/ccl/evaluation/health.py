@@ -81,10 +81,7 @@ class Health:
 
     @classmethod
     def of(cls, embeddings: Tensor, max_rows: int = 4096) -> "Health":
-        """Measure (N, D) with N of at least 2; of more than `max_rows` rows, that many at even distances are read.
-
-        The thresholds are conventions. An encoder as initialised lies near them and may fall on either side.
-        """
+        """Measure (N, D) with N of at least 2; of more than `max_rows` rows, that many at even distances are read."""
         _check(embeddings)
         num_rows, dim = embeddings.shape
         embeddings = embeddings[evenly_spaced(num_rows, max_rows)]

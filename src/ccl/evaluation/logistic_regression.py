@@ -1,9 +1,7 @@
 """Multinomial logistic regression with an l2 penalty: value and gradient by hand, solved by preconditioned L-BFGS.
 
-Features are turned into their principal directions once, for all strengths of the penalty and all subsets of rows. The
-preconditioner has, for each class, the exact block of the Hessian in the directions of the largest variance and its
-exact diagonal in the others. On features of convnets it took about a third of the evaluations that Böhning's bound
-(covariance/2 + l2, the same for all classes) took, and building it costs two to three of them.
+The preconditioner has, for each class, the exact block of the Hessian in the principal directions of the largest
+variance and its exact diagonal in the others.
 """
 
 from collections.abc import Callable, Iterator
@@ -74,8 +72,7 @@ class LogisticRegression:
     ) -> Solution:
         """L-BFGS from zero or from the solution of another l2 or another subset.
 
-        It ends where the Newton decrement √(gᵀH⁻¹g), with L-BFGS's own H, is below the tolerance: half its square is
-        about what the objective still lies above its minimum. For an objective below 1 that is as a share of it.
+        It ends where the Newton decrement √(gᵀH⁻¹g), with L-BFGS's own H, is below the tolerance.
         """
         if l2 <= 0:
             raise ValueError(f"l2 must be positive, got {l2}: without it separable data have no minimiser")

@@ -40,9 +40,8 @@ def probe_stream(
 ) -> ProbeResult:
     """Fit a probe for each part and one for all classes, by the cached protocol; every image is read once for all.
 
-    With `fit_images`, which is to be the paper's protocol, the linear probes are fitted on the images by that instead.
-    `on_progress(done, total)` is called after each reading and each fit. Health is that of the test images' embeddings.
-    The vote of the nearest neighbours (`fair_voters` of them, temperature 0.07) on the same features stands beside it.
+    With `fit_images`, the paper's protocol, the linear probes are fitted on the images by that instead. Health is that
+    of the test images' embeddings. `on_progress(done, total)` is called after each reading and each fit.
     """
     if not parts:
         raise ValueError("there are no parts to probe")

@@ -1,9 +1,4 @@
-"""Probes of frozen features: what a representation is worth, by a linear classifier and by its nearest neighbours.
-
-`fit`, the protocol "cached": features of the plain images, read once; multinomial logistic regression solved to its
-optimum. The other linear protocol, "paper", is `fit_paper` in `paper_probe`. Neighbours vote as in InsDisc and MoCo's
-CIFAR demo.
-"""
+"""Probes of frozen features by the protocol "cached": logistic regression, and the vote of the nearest neighbours."""
 
 import math
 from dataclasses import dataclass
@@ -82,12 +77,10 @@ def moments(features: Tensor) -> tuple[Tensor, Tensor]:
 def choose_l2(problem: LogisticRegression) -> tuple[float, Solution | None]:
     """The l2 with the least cross-entropy on a fifth of the rows when the others are fitted, and a start from there.
 
-    Random encoders want a strong penalty and trained ones a weak one, several points apart, so no constant serves both.
-    The search walks in factors of √10 until the least is inside, so that no end of a grid is ever chosen, and takes the
-    vertex of the parabola through the least three over log l2, so that no place on a grid is worth anything. Where
-    even the ends of `MOST_PLACES` fall, the end is taken: labels that are noise, or classes without any overlap. Only
-    training rows are read. Too few rows to hold some out take the usual factor, and no start.
+    The search walks in factors of √10 until the least is inside, or to an end of `MOST_PLACES`, and takes the vertex of
+    the parabola through the least three over log l2. Too few rows to hold some out take the usual factor, and no start.
     """
+    # Random encoders want a strong penalty and trained ones a weak one, several points apart: no constant serves both.
     num_rows, num_features = len(problem.rows), problem.rows.shape[1] - 1
     scale = num_features / num_rows
     if num_rows < 5 * problem.num_classes:
@@ -126,8 +119,8 @@ def fit(
 ) -> LinearClassifier:
     """The minimiser of  mean cross-entropy + l2/2 ‖weights‖²  on standardised features; the bias is free.
 
-    An l2 of None is chosen by `choose_l2`. scikit-learn's `LogisticRegression(C=1 / (l2 * N))` has the same objective,
-    and its accuracy is that of this function to 0.1 points; a smaller tolerance, of the Newton decrement, is nearer.
+    An l2 of None is chosen by `choose_l2`; the tolerance is of the Newton decrement. scikit-learn's
+    `LogisticRegression(C=1 / (l2 * N))` has the same objective.
     """
     check_pairs(features, labels)
     classes, targets = enumerate_labels(labels)  # (C,), (N,)
@@ -145,10 +138,7 @@ def fit(
 
 
 def standard_error(accuracy: float, num_images: int) -> float:
-    """Standard error of an accuracy in percent on so many test images, in points: √(a(100 - a)/n).
-
-    It holds nothing of what seeds, orders and initialisations change.
-    """
+    """Standard error of an accuracy in percent on so many test images, in points: √(a(100 - a)/n)."""
     if not 0 <= accuracy <= 100 or num_images < 1:
         raise ValueError(f"accuracy must be 0 … 100 on at least 1 image, got {accuracy} on {num_images}")
     return math.sqrt(accuracy * (100 - accuracy) / num_images)
@@ -225,10 +215,7 @@ class ProbeScore:
         return standard_error(self.knn, self.num_test)
 
     def is_clearly_above(self, other: "ProbeScore") -> bool:
-        """Whether the linear accuracy is higher by more than two standard errors of the difference.
-
-        Cautious: both are of the same images, so the difference of two probes is known better than that.
-        """
+        """Whether the linear accuracy is higher by more than two standard errors of the difference."""
         return self.linear - other.linear > CLEAR * math.hypot(self.linear_error, other.linear_error)
 
 

@@ -150,7 +150,6 @@ def test_alignment_does_not_hide_groups_that_change_places() -> None:
         (lambda: neighbour_overlap(draw(4), draw(4)), "must be (N, F)"),
         (lambda: group_agreement(draw(4, 2), torch.arange(3)), "groups must be (4,)"),
         (lambda: centroid_drift(draw(4, 2), draw(4, 3), torch.arange(4)), "one shape"),
-        (lambda: Reading(draw(4, 2), draw(4, 2), draw(3, 2)), "same images"),
     ],
 )
 def test_rows_that_don_t_belong_together_are_refused(call, told) -> None:
