@@ -14,7 +14,7 @@ from ccl.continual_encoder.defaults import choose_start, is_on_gpu
 from ccl.continual_encoder.folder import ASKED, ENCODER, STARTED, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen import STUDENT
 from ccl.data import MAX_BAD, collected, find_images
-from ccl.encoders.factory import PRETRAINED, reads
+from ccl.encoders.factory import PRETRAINED, make_backbone, reads
 from ccl.encoders.stages import stages
 from ccl.encoders.weights import ABOUT, read_config
 from ccl.errors import UserError
@@ -22,7 +22,7 @@ from ccl.memory import RehearsalMemory
 from ccl.runs.build import build_device, build_encoder, build_learner, build_selection
 from ccl.runs.folder_lock import locked
 from ccl.runs.session import joined_parts
-from ccl.runs.starting_weights import Start, build_start, network_of, resolved
+from ccl.runs.starting_weights import Start, build_start, resolved
 from ccl.section import merged
 from ccl.seeding import permutation
 from ccl.settings import Settings
@@ -132,7 +132,7 @@ def _chosen(weights: str, asked: Mapping[str, Any], display: Observer) -> tuple[
     said = dict(read_config(path).get("preprocessing", {})) if os.path.exists(path) else {}
     settings = choose_start(known, is_gpu, None, said)[0]
     size = resolved(settings).views.to_recipe().size
-    network = network_of(settings.encoder)
+    network = make_backbone(settings.encoder)
     can_be_smaller = size > _SMALLER and not is_gpu and reads(network, _SMALLER)
     size, num_stages = _SMALLER if can_be_smaller else size, len(stages(network))
     settings, reasons = choose_start(known, is_gpu, size, said, num_stages)

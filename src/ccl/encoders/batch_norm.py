@@ -21,9 +21,7 @@ Network = TypeVar("Network", bound=nn.Module)
 class SplitBatchNorm(_BatchNorm):
     """Batch norm whose statistics in training are those of `num_groups` groups; image n is in group n mod num_groups.
 
-    A `synchronised` one has a single group, of the rows of all ranks.
-    `places` says for each row which image of the batch it shows, where that is not its own number (see `placed`).
-    Running statistics are shared: they follow the mean over the groups, so that evaluation is plain batch norm.
+    A `synchronised` one has a single group, of the rows of all ranks. Running statistics follow the mean over groups.
     """
 
     running_mean: Tensor
@@ -36,7 +34,7 @@ class SplitBatchNorm(_BatchNorm):
         self.num_groups = num_groups
         self.synchronised = synchronised
         self.after: nn.Module = nn.Identity()  # what a norm of others does to its outcome: timm's have an activation
-        self.places: Tensor | None = None  # (rows,)
+        self.places: Tensor | None = None  # (rows,): which image of the batch each shows, if not that of its number
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 (torch's own name)
         """Rows (N, C) and images (N, C, H, W) alike."""
@@ -46,6 +44,11 @@ class SplitBatchNorm(_BatchNorm):
             return cast(Tensor, self.after(super().forward(input)))
         self.num_batches_tracked.add_(1)
         return cast(Tensor, self.after(self._over_ranks(input) if self.synchronised else self._by_groups(input)))
+
+    @property
+    def _share(self) -> float:
+        """How far running statistics move towards a batch's."""
+        return 0.1 if self.momentum is None else self.momentum
 
     def _by_groups(self, images: Tensor) -> Tensor:
         num, channels, *sides = images.shape
@@ -69,23 +72,18 @@ class SplitBatchNorm(_BatchNorm):
     def _over_ranks(self, images: Tensor) -> Tensor:
         """The rows of all ranks are one group."""
         normed, mean, var = normalised_over_ranks(images, self.weight, self.bias, self.eps)
-        momentum = 0.1 if self.momentum is None else self.momentum
         for running, found in ((self.running_mean, mean), (self.running_var, var)):
-            running.lerp_(found.to(running.dtype), momentum)
+            running.lerp_(found.to(running.dtype), self._share)
         return normed
 
     def _normalise(self, images: Tensor, mean: Tensor, var: Tensor, repeat: int) -> Tensor:
         weight = self.weight.repeat(repeat) if self.affine else None
         bias = self.bias.repeat(repeat) if self.affine else None
-        momentum = 0.1 if self.momentum is None else self.momentum
-        return F.batch_norm(images, mean, var, weight, bias, True, momentum, self.eps)
+        return F.batch_norm(images, mean, var, weight, bias, True, self._share, self.eps)
 
 
 def split_batch_norm(module: Network, num_groups: int, synchronised: bool = False) -> Network:
-    """Split every batch norm below a module, of whoever's network, in place; names, weights and statistics stay.
-
-    A `synchronised` one is not split, but one for all ranks.
-    """
+    """Split every batch norm below a module in place, or make it one for all ranks; names and weights stay."""
     for name, child in module.named_children() if num_groups > 1 or synchronised else ():
         if isinstance(child, _BatchNorm) and not isinstance(child, SplitBatchNorm):
             setattr(module, name, _split(child, num_groups, synchronised))
@@ -126,8 +124,7 @@ def placed(network: nn.Module, places: Tensor | None) -> Iterator[None]:
 def normalised_over_ranks(rows: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, ...]:
     """Rows (N, C) or (N, C, H, W), normalised; with the mean (C,) and the unbiased variance (C,) of all ranks' rows.
 
-    Ranks may have unequal numbers of rows. Each rank's loss is its own, and gradients are averaged at the end: what
-    another rank's loss owes to the statistics of this rank's rows comes back in the backward pass.
+    Ranks may have unequal numbers of rows.
     """
     normed, mean, variance = _Normalise.apply(rows, eps)  # type: ignore[no-untyped-call]
     shape = _shape(rows)
@@ -142,7 +139,7 @@ def _shape(rows: Tensor) -> tuple[int, ...]:
 
 
 class _Normalise(torch.autograd.Function):
-    """(x − μ) / σ of all ranks' rows. One message forwards, one backwards."""
+    """(x − μ) / σ of all ranks' rows. One message forwards, one backwards: other ranks' losses read our statistics."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,15 +18,11 @@ from ccl.views import Viewer
 def reestimate(
     encoder: Encoder, source: ImageSource, viewer: Viewer, batch_size: int, past: Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
-    """Give every batch norm the mean and the unbiased variance of what it is shown of these images, all weighed alike.
+    """Give every batch norm the mean and the unbiased variance of what it is shown of these plain images.
 
-    One pass for each layer, up to that layer, with the layers before it evaluated by their new statistics. So the
-    outcome does not depend on batches, their order, groups or ranks, but for rounding; averages over batches would, as
-    every layer but the first then sees images that were normalised in the company of their batch. Images are plain,
-    as these statistics are used in evaluation only, on plain images. No images: nothing changes.
-
-    What a batch norm was shown earlier, in `past` by its name, counts along. Returns the moments (see `_moments_of`)
-    of what they have been shown in all.
+    One pass for each layer, with the layers before it evaluated by their new statistics: so batches, their order,
+    groups and ranks change nothing but rounding. What a batch norm was shown earlier, in `past` by its name, counts
+    along. Returns the moments (see `_moments_of`) of what they have been shown in all; {} for no images.
     """
     found: dict[str, Tensor] = {}
     if not len(source):
@@ -37,10 +33,10 @@ def reestimate(
     # A compiled network would pass by the hooks.
     with evaluating(encoder), torch.compiler.set_stance("force_eager"):
         first_image = next(viewer.plain_batches(source.subset(torch.arange(1)), 1))
-        in_order: dict[_BatchNorm, None] = {}  # as images pass them
-        with _watched(list(names), lambda norm, _: in_order.update({norm: None})):
+        in_order: list[_BatchNorm] = []  # as images pass them
+        with _watched(list(names), lambda norm, _: in_order.append(norm)):
             encoder(first_image)
-        for norm in in_order:
+        for norm in dict.fromkeys(in_order):
             moments = _no_moments(norm)
             for images in viewer.plain_batches(mine, batch_size):
                 moments = _joined(moments, _moments_shown(norm, encoder, images))
@@ -58,11 +54,7 @@ def reestimate(
 
 
 class AccumulatedStatistics(nn.Module):
-    """Batch-norm moments of all steps so far, each taken when its step had been learned.
-
-    Moments are what is left of the images where none may be kept. The shares of earlier steps are as the weights of
-    then saw them. It stays on the CPU, in double precision.
-    """
+    """Batch-norm moments of all steps so far, each as the weights at the end of its step saw its images."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -78,10 +70,7 @@ class AccumulatedStatistics(nn.Module):
 
 
 def _moments_of(rows: Tensor) -> Tensor:
-    """The moments of (N, C) or (N, C, H, W), where every place of an image counts, as one row (1 + 2C,) on the CPU.
-
-    How many there are, their mean, and the sum of squared distances to it.
-    """
+    """Count, mean and sum of squared distances to it of (N, C) or (N, C, H, W): one row (1 + 2C,) on the CPU."""
     dims = [dim for dim in range(rows.ndim) if dim != 1]
     variance, mean = torch.var_mean(rows.float(), dim=dims, correction=0)  # (C,), (C,)
     count = torch.tensor([rows.numel() // rows.shape[1]], dtype=torch.double)

@@ -6,14 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_FEW_PLACES = 4  # of an output, below which windows and one matrix product are faster than a CPU's convolution
+_FEW_PLACES = 4  # of an output: up to these, one product is 2 to 4 times as fast on a CPU (docs/performance.md)
 
 
 class StridedConv(nn.Conv2d):
-    """A 3×3 convolution of stride 2; where few places are left, a CPU computes it as one product of its windows.
-
-    With an output of 1×1 or 2×2 forward and backward take 2 to 4 times as long as this (docs/performance.md).
-    """
+    """A 3×3 convolution of stride 2; where few places are left, a CPU computes it as one product of its windows."""
 
     def __init__(self, num_in: int, num_out: int) -> None:
         super().__init__(num_in, num_out, 3, stride=2, padding=1, bias=False)
@@ -38,11 +35,7 @@ class ConvNet(nn.Module):
         layers: list[nn.Module] = []
         channels = 3
         for factor in (1, 2, 4, 8):
-            layers += [
-                StridedConv(channels, width * factor),
-                nn.BatchNorm2d(width * factor),
-                nn.ReLU(inplace=True),
-            ]
+            layers += [StridedConv(channels, width * factor), nn.BatchNorm2d(width * factor), nn.ReLU(inplace=True)]
             channels = width * factor
         self.layers = nn.Sequential(*layers)
         self.num_features = channels

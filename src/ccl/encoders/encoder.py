@@ -24,8 +24,8 @@ Output = Literal["features", "embeddings"]
 def make_head(kind: str, num_features: int, dim: int, width: int | None = None, num_layers: int = 2) -> nn.Module:
     """The head from features (N, F) to projections (N, dim); hidden layers have `width`, None: that of the features.
 
-    "linear" is one layer, as in MoCo v1; "mlp" has no batch norm, as in MoCo v2; "mlp_bn" has it in every hidden layer,
-    as BYOL, Barlow Twins and VICReg do; "simsiam" has it on the output too, there without scale and shift.
+    "linear" is one layer; "mlp" has no batch norm; "mlp_bn" has it in every hidden layer; "simsiam" on the output too,
+    there without scale and shift.
     """
     if kind == "linear":
         return nn.Linear(num_features, dim)
@@ -82,38 +82,29 @@ class Encoder(nn.Module):
         self.head = make_head(head, self.num_features, dim, head_width, head_layers)
         self.dtype = torch.float32  # of the arithmetic; parameters, features and embeddings are float32 always
         self.channels_last = False
-        self._frozen: tuple[nn.Module, ...] = ()
-
-    @property
-    def frozen_modules(self) -> tuple[nn.Module, ...]:
-        """Modules that are frozen and always in evaluation mode."""
-        return self._frozen
+        self.frozen_modules: tuple[nn.Module, ...] = ()  # always in evaluation mode, and never trained
 
     def freeze(self, num_stages: int = 0, batch_norm: bool = False) -> None:
-        """Keep the backbone's first stages (`ccl.encoders.stages`), or all its batch norms, as they are.
-
-        Weights and statistics alike, here and in copies made from here.
-        """
+        """Keep weights and statistics of the backbone's first stages, or of all its batch norms, as they are."""
         found = stages(self.backbone)
         if num_stages > len(found):
             raise UserError(
                 f"encoder.freeze_stages {num_stages}: this backbone has {len(found)} stages; "
                 f"nearest valid value: {len(found)}"
             )
-        frozen: list[nn.Module] = []
-        frozen += [part for part in self.backbone.modules() if batch_norm and isinstance(part, _BatchNorm)]
+        frozen = [part for part in self.backbone.modules() if batch_norm and isinstance(part, _BatchNorm)]
         for stage in found[:num_stages]:
             for name in stage.parameters:
                 self.backbone.get_parameter(name).requires_grad_(False)
             frozen += [part for name in stage.modules for part in self.backbone.get_submodule(name).modules()]
         for part in frozen:
             part.requires_grad_(False)
-        self._frozen = tuple(frozen)
+        self.frozen_modules = tuple(frozen)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        for part in self._frozen:
+        for part in self.frozen_modules:
             part.training = False
         return self
 
@@ -181,23 +172,18 @@ def extract(
 
     Each rank reads its share, and all get all rows.
     """
-    if output not in ("features", "embeddings"):
-        raise ValueError(f'output must be "features" or "embeddings", got {output!r}')
     return _read(module, module.features if output == "features" else module, source, viewer, batch_size)
 
 
 def extract_both(module: Encoder, source: ImageSource, viewer: Viewer, batch_size: int = 512) -> tuple[Tensor, Tensor]:
     """Features (N, F) and embeddings (N, D) as `extract` gives them, from one forward of each image."""
-    num_features = 0
 
     def side_by_side(images: Tensor) -> Tensor:
-        nonlocal num_features
         embedded = module.embed(images)
-        num_features = embedded.features.shape[1]
-        return torch.cat([embedded.features.float(), embedded.unit.float()], dim=1)  # (n, F+D)
+        return torch.cat([embedded.features, embedded.unit], dim=1)  # (n, F+D)
 
     rows = _read(module, side_by_side, source, viewer, batch_size)
-    return rows[:, :num_features].contiguous(), rows[:, num_features:].contiguous()
+    return rows[:, : module.num_features].contiguous(), rows[:, module.num_features :].contiguous()
 
 
 def _read(

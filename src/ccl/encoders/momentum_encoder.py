@@ -14,9 +14,8 @@ from ccl.encoders.encoder import Embedded, Encoder
 class MomentumEncoder(nn.Module):
     """θ ← m θ + (1 − m) θ_source, for parameters and buffers alike. Paper: eqs. 2 and 4.
 
-    No gradient ever enters it. The copy owns its mode: calling `train()` on it, or on a learner that holds it, changes
-    nothing. As a teacher it always evaluates; as MoCo's key encoder it normalises with the batch's own statistics
-    (`batch_statistics`).
+    No gradient ever enters it, and `train()` changes nothing: a teacher always evaluates, and MoCo's key encoder always
+    normalises with the batch's own statistics (`batch_statistics`).
 
     >>> network = torch.nn.Linear(1, 1, bias=False)
     >>> teacher = ccl.encoders.MomentumEncoder(network, momentum=0.75)
@@ -70,10 +69,7 @@ class MomentumEncoder(nn.Module):
 
 
 def rising_momentum(first: float, last: float, done: float) -> float:
-    """From the first to the last by a cosine over a step, at this share of its updates: BYOL's and MoCoV2+'s schedule.
-
-    m = m_last − (m_last − m_first)(cos πk/K + 1)/2.
-    """
+    """From the first to the last by a cosine over a step, at this share of its updates: BYOL's schedule."""
     return last - (last - first) * (math.cos(math.pi * done) + 1.0) / 2.0
 
 

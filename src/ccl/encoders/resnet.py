@@ -72,10 +72,7 @@ _LAYOUTS: dict[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, int, i
 
 
 class ResNet(nn.Module):
-    """The backbone without its classifier: images (N, 3, S, S) to features (N, num_features).
-
-    `stem` "imagenet" is 7×7 of stride 2 and a max-pool; "cifar" is 3×3 of stride 1 and none.
-    """
+    """The backbone without its classifier: images (N, 3, S, S) to features (N, num_features)."""
 
     def __init__(self, depth: int = 18, stem: str = "cifar", width: int = 64) -> None:
         super().__init__()

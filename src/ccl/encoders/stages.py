@@ -16,8 +16,8 @@ class Stage:
 def stages(network: nn.Module) -> list[Stage]:
     """The stem, then the network's blocks or groups of blocks, then what comes after them.
 
-    By structure alone: a network's one list of blocks (a ViT's) gives a stage for each, several (a ResNet's) are one
-    each. A norm belongs to the layer before it, and parameters outside of all modules to the first stage.
+    A network's one list of blocks (a ViT's) gives a stage for each, several (a ResNet's) are one each. A norm belongs
+    to the layer before it, and parameters outside of all modules to the first stage.
     """
     groups: list[list[str]] = []
     is_stem = True

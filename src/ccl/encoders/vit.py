@@ -35,8 +35,8 @@ class Block(nn.Module):
 class ViT(nn.Module):
     """Patches as tokens, pre-norm blocks, a last norm, the mean over tokens: (N, 3, S, S) to (N, num_features).
 
-    `stem` "cifar" has patches of 4 px, "imagenet" of 16; pixels beyond the last whole patch are left out. Positions are
-    fixed sines and cosines, so that no parameter depends on the size of the images.
+    Pixels beyond the last whole patch are left out. Positions are fixed sines and cosines, so that no parameter depends
+    on the size of the images.
     """
 
     # Differs: published transformers have a class token beside the patches, and most learn their positions.
@@ -58,10 +58,7 @@ class ViT(nn.Module):
         return self.tokens(images).mean(dim=1)  # (N, F)
 
     def tokens(self, images: Tensor, visible: Tensor | None = None) -> Tensor:
-        """What it makes of the patches numbered `visible`, (N, L shown), row by row; None: of all. (N, L shown, F).
-
-        No other pixel is read.
-        """
+        """What it makes, (N, L shown, F), of the patches numbered `visible` (N, L shown) alone; None: of all."""
         patches = cut(images, self.patch_size)  # (N, L, P)
         places = positions(*grid(images, self.patch_size), self.num_features, images.device)[None]  # (1, L, F)
         if visible is not None:
@@ -102,10 +99,7 @@ def chosen(tokens: Tensor, numbers: Tensor) -> Tensor:
 
 
 def positions(rows: int, columns: int, width: int, device: torch.device) -> Tensor:
-    """Sines and cosines of each place's row and column, (rows · columns, width).
-
-    A width that four does not divide has zeros in its last channels.
-    """
+    """Sines and cosines of each place's row and column, (rows · columns, width); its last width mod 4 are zeros."""
     num = width // 4
     frequencies = 10_000.0 ** (-torch.arange(num, device=device) / max(num, 1))  # (width / 4,)
     places = torch.cartesian_prod(torch.arange(rows, device=device), torch.arange(columns, device=device))  # (L, 2)

@@ -4,8 +4,8 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,11 @@ _FORMAT = {
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """The tensors of a file, and what it says of itself."""
+    """The tensors of a file."""
 
-    path: Path
+    path: Path  # of the file, or of its folder
     tensors: dict[str, Tensor]
-    config: Mapping[str, Any] = field(default_factory=dict)  # config.json, or what `ccl export` wrote
-    sha256: str = ""
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -57,20 +56,19 @@ class Matched:
 
 def read_weights(path: Path) -> WeightsFile:
     """A .safetensors or .pt file, or a folder with config.json and model.safetensors; refuses all else in one line."""
-    if os.path.isdir(path):
-        config = _read_json(path / CONFIG)
-        inner = path / MODEL
-        if not inner.is_file():
-            raise UserError(f"encoder.weights {path}: the folder has no {MODEL}; there must be {CONFIG} and {MODEL}")
-        found = _read_safetensors(inner)
-        return WeightsFile(path, found.tensors, {**found.config, **config}, found.sha256)
-    if not path.is_file():
+    file = path / MODEL if os.path.isdir(path) else path
+    if not file.is_file() and file != path:
+        raise UserError(f"encoder.weights {path}: the folder has no {MODEL}; there must be {CONFIG} and {MODEL}")
+    if not file.is_file():
         raise UserError(f"encoder.weights {path}: there is no such file; it takes pretrained, a file or a folder")
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path)
-    if path.suffix in (".pt", ".pth", ".bin", ".ckpt", ".tar"):
-        return _read_pt(path)
-    raise UserError(f"encoder.weights {path}: weights are read from .safetensors, .pt and .pth files, or a folder")
+    if file.suffix == ".safetensors":
+        tensors = _from_safetensors(file, _tensors_of)
+    elif file.suffix in (".pt", ".pth", ".bin", ".ckpt", ".tar"):
+        tensors = _from_pt(file)
+    else:
+        raise UserError(f"encoder.weights {path}: weights are read from .safetensors, .pt and .pth files, or a folder")
+    with file.open("rb") as content:
+        return WeightsFile(path, tensors, hashlib.file_digest(content, "sha256").hexdigest())
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
@@ -79,6 +77,12 @@ def read_config(path: Path) -> Mapping[str, Any]:
         return _read_json(path / CONFIG)
     if path.suffix != ".safetensors" or not path.is_file():
         return {}
+    about = _from_safetensors(path, lambda file: json.loads((file.metadata() or {}).get(ABOUT, "{}")))
+    return {ABOUT: about, "preprocessing": about.get("preprocessing", {})} if isinstance(about, dict) and about else {}
+
+
+def _from_safetensors(path: Path, read: Callable[[Any], Any]) -> Any:
+    """What is read of an opened file."""
     try:
         with path.open("rb") as head:
             length = int.from_bytes(head.read(8), "little")
@@ -88,31 +92,24 @@ def read_config(path: Path) -> Mapping[str, Any]:
         raise UserError(f"encoder.weights {path}: it is not a safetensors file: its header would have {length:,} bytes")
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get(ABOUT, "{}"))
+            return read(file)
     except Exception as error:  # safetensors raises many kinds for broken files
         raise _refusal(path, "it is not a safetensors file", error) from error
-    return {ABOUT: about, "preprocessing": about.get("preprocessing", {})} if isinstance(about, dict) and about else {}
 
 
-def _read_safetensors(path: Path) -> WeightsFile:
-    config = read_config(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            # Copied: tensors of a mapped file lie at odd addresses, where a product may round differently.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except Exception as error:
-        raise _refusal(path, "it is not a safetensors file", error) from error
-    return WeightsFile(path, tensors, config, _sha256(path))
+def _tensors_of(file: Any) -> dict[str, Tensor]:
+    # Copied: tensors of a mapped file lie at odd addresses, where a product may round differently.
+    return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no mapping)
 
 
-def _read_pt(path: Path) -> WeightsFile:
+def _from_pt(path: Path) -> dict[str, Tensor]:
     try:
         tensors = dict(_flat(torch.load(path, map_location="cpu", weights_only=True), ""))
     except Exception as error:  # torch raises many kinds for broken files
         raise _refusal(path, "it can't be read as weights alone, and code in it is never run", error) from error
     if not tensors:
         raise UserError(f"encoder.weights {path}: there are no tensors in it")
-    return WeightsFile(path, tensors, {}, _sha256(path))
+    return tensors
 
 
 def _flat(content: Any, prefix: str) -> Iterable[tuple[str, Tensor]]:
@@ -136,11 +133,6 @@ def _refusal(path: Path, what: str, error: Exception) -> UserError:
     first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
     why = first_line.partition(". ")[0][:120]  # torch explains its own history after the first sentence
     return UserError(f"encoder.weights {path}: {what} ({why})")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def matched(file: WeightsFile, network: nn.Module, title: str) -> Matched:

@@ -32,7 +32,7 @@ def resolved(settings: Settings) -> Settings:
     options = settings.encoder
     if not foreign_kind(options.backbone) and options.weights is None:
         return settings
-    network = network_of(options) if foreign_kind(options.backbone) else None
+    network = make_backbone(options) if foreign_kind(options.backbone) else None
     wanted = _wanted(options, network)
     known = {"mean": wanted.mean and list(wanted.mean), "std": wanted.std and list(wanted.std), "size": wanted.size}
     left_open = {key: value for key, value in known.items() if value and getattr(settings.views, key) is None}
@@ -54,11 +54,6 @@ def _wanted(options: EncoderOptions, network: nn.Module | None) -> ImageFormat:
     return wanted
 
 
-def network_of(options: EncoderOptions) -> nn.Module:
-    """The backbone that the settings name, freshly initialised."""
-    return make_backbone(options)
-
-
 def build_start(settings: Settings) -> Start | None:
     """The weights that the settings name, matched to their network; None where it begins with nothing."""
     options = settings.encoder
@@ -70,6 +65,6 @@ def build_start(settings: Settings) -> Start | None:
         found, sha256 = Matched(f"{options.backbone}, pretrained", tensors, len(tensors)), ""
     else:
         file = read_weights(Path(options.weights))
-        found, sha256 = matched(file, network_of(options), options.backbone), file.sha256
+        found, sha256 = matched(file, make_backbone(options), options.backbone), file.sha256
     named = {f"{_BACKBONE}{name}": tensor for name, tensor in found.tensors.items()}
     return Start(named, found.line, sha256)

@@ -107,5 +107,3 @@ def test_a_part_that_owns_its_mode_evaluates_inside_and_comes_back() -> None:
 def test_wrong_requests_are_refused() -> None:
     with pytest.raises(ValueError, match="no images"):
         extract(Net(), make_source(0), PlainPixels())
-    with pytest.raises(ValueError, match="logits"):
-        extract(Net(), make_source(), PlainPixels(), output="logits")

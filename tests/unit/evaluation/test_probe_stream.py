@@ -24,6 +24,8 @@ class Counting:
 
 
 class Colours(nn.Module):
+    num_features = 3
+
     def features(self, images: Tensor) -> Tensor:
         return images.mean(dim=(2, 3))
 
