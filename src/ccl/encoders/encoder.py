@@ -92,7 +92,8 @@ class Encoder(nn.Module):
                 f"encoder.freeze_stages {num_stages}: this backbone has {len(found)} stages; "
                 f"nearest valid value: {len(found)}"
             )
-        frozen = [part for part in self.backbone.modules() if batch_norm and isinstance(part, _BatchNorm)]
+        frozen: list[nn.Module] = []
+        frozen += [part for part in self.backbone.modules() if batch_norm and isinstance(part, _BatchNorm)]
         for stage in found[:num_stages]:
             for name in stage.parameters:
                 self.backbone.get_parameter(name).requires_grad_(False)
