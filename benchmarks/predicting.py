@@ -29,7 +29,7 @@ _KINDS = {
 
 
 def cost_model() -> Iterator[Row]:
-    """How far the estimate is off, as a share of the run; without probes, whose fitting the estimate leaves out."""
+    """How far the estimate is off, as a share of the run; without probes, which the estimate leaves out."""
     for name, words in _KINDS.items():
         settings = load_settings("demo", [*words, "probe.after=never", "threads=1"])
         work = work_of(settings)
@@ -39,5 +39,5 @@ def cost_model() -> Iterator[Row]:
             run(settings, Path(scratch) / "run")
         real = time.process_time() - started
         after = seconds_here(settings, work.share_old, now=time.process_time)
-        foretold = (work.times(before) + work.times(after)) / 2
+        foretold = work.num_images * (before + after) / 2
         yield Row(f"cost model, {name}: share it is off", abs(foretold / real - 1), 0.2, at_least=False)

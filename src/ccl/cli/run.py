@@ -74,16 +74,15 @@ def _show_cost(settings: "Settings") -> None:
     device, settings = build_device(settings), resolved(settings)
     forecast.refuse_too_large(settings, device)
     work, learner = forecast.work_of(settings), forecast.learner_bytes(settings)
-    price, total = forecast.seconds_here(settings, work.share_old), sum(learner.values())
-    checkpoint, seconds = forecast.size(total - learner["gradients"]), forecast.clock(work.times(price))
+    seconds, total = forecast.seconds_here(settings, work.share_old), sum(learner.values())
+    checkpoint, whole = forecast.size(total - learner["gradients"]), forecast.clock(work.num_images * seconds)
     threads = f"cpu, {torch.get_num_threads()} threads"
     rows = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else threads,
         "training": f"{work.num_images / 1e6:,.2f} million image passes in {work.num_updates:,} updates",
-        "probes, selection": f"{work.num_read / 1e6:,.2f} million images read; fitting the probes is not counted",
         "memory": f"{forecast.size(total)}: {settings.encoder.backbone}, its copies and queues; a batch on top",
         "disk": f"{checkpoint} a checkpoint, {settings.checkpoint.keep} kept; images beside",
-        "time": f"about {seconds} here at {1 / price.learned:,.0f} images/s, measured just now",
+        "time": f"about {whole} here at {1 / seconds:,.0f} images/s, measured just now; probes come on top",
     }
     for term, words in rows.items():
-        typer.echo(f"{term:<18} {words}")
+        typer.echo(f"{term:<10} {words}")

@@ -385,8 +385,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[str]:
 def _plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, keep_versions: int) -> list[str]:
     """A line each on the drop, its time, the memory and the disk that it takes; measures this machine for seconds."""
     num_new = len(new.source)
-    drop = work(settings, [num_new], [num_remembered], 0)
-    price = seconds_here(settings, drop.share_old)
+    drop = work(settings, [num_new], [num_remembered])
+    seconds = seconds_here(settings, drop.share_old)
     image_bytes = 3 * (settings.data.resize or settings.views.to_recipe().size) ** 2
     held = (num_new + num_remembered) * image_bytes if settings.data.resize else 0
     learner = learner_bytes(settings)
@@ -398,8 +398,8 @@ def _plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, 
     epochs = f"{counted(settings.epochs, 'epoch')} in batches of {settings.batch_size}"
     rows = {
         "drop": f"{counted(num_new, 'new image')}{old}, {epochs}",
-        "time": f"about {clock(drop.times(price))} here, at {1 / price.learned:,.0f} images/s measured just now; other "
-        "work makes it longer; a probe and the check of its health come on top",
+        "time": f"about {clock(drop.num_images * seconds)} here, at {1 / seconds:,.0f} images/s measured just now; "
+        "other work makes it longer; a probe and the check of its health come on top",
         "memory": f"about {size(network + held)}: networks and {size(held)} of images; a batch and torch itself on top",
         "disk": f"about {size(version)} a version, {size(on_disk)} for {keep_versions} of them and for checkpoints; "
         f"{size(free)} are free",

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ccl.catalogue import EMBEDDINGS, VIEWS, foreign_kind, row_of
+from ccl.catalogue import foreign_kind
 from ccl.data import ArraySource
-from ccl.encoders import extract
 from ccl.errors import UserError
-from ccl.evaluation.paper_probe import PAPER_EPOCHS
 from ccl.runs.build import (
     build_composition,
     build_device,
@@ -28,12 +26,12 @@ from ccl.settings import Settings
 from ccl.strategies import RANDOM
 from ccl.training import Loop, MemoryOptions, Observer, Progress, Selection, remember
 
-# Of sets too large to be counted for a forecast: classes, and images of a class to learn from and to test on.
+# Of sets too large to be counted for a forecast: classes, and training images of a class.
 _KNOWN = {
-    "cifar10": (10, 5000.0, 1000),
-    "cifar100": (100, 500.0, 100),
-    "imagenet-sub": (100, 1281.167, 50),
-    "imagenet-full": (1000, 1281.167, 50),
+    "cifar10": (10, 5000.0),
+    "cifar100": (100, 500.0),
+    "imagenet-sub": (100, 1281.167),
+    "imagenet-full": (1000, 1281.167),
 }
 _NUM_UPDATES = 10  # that are timed, or as many as there is patience for
 _LARGE = 64  # pixels from which timed batches are smaller
@@ -41,51 +39,38 @@ _LARGE = 64  # pixels from which timed batches are smaller
 
 @dataclass(frozen=True)
 class Work:
-    """The amount of work of a run."""
+    """The amount of work in the training of a run."""
 
     num_images: int  # passed through training; an image counts once per epoch
     num_updates: int
     share_old: float  # of these images, on average
-    num_read: int  # images read by the encoder at rest, in probes and selections
-
-    def times(self, price: "Price") -> float:
-        return self.num_images * price.learned + self.num_read * price.read
 
 
-@dataclass(frozen=True)
-class Price:
-    """Seconds of an image: to learn it once, and to read it."""
-
-    learned: float
-    read: float
-
-
-def step_sizes(settings: Settings) -> tuple[list[int], list[int], int]:
-    """Images and classes of each step, and all test images: by the dataset's name where known, else by loading it."""
+def step_sizes(settings: Settings) -> tuple[list[int], list[int]]:
+    """Images and classes of each step: by the dataset's name where known, else by loading it."""
     (name, *others), data = settings.dataset, settings.data
     is_known = not others and name in _KNOWN and (data.classes is None or isinstance(data.classes, int))
     if is_known and settings.stream_kind != "domain":
-        all_classes, to_learn, to_test = _KNOWN[name]
+        all_classes, per_class = _KNOWN[name]
         num_classes = data.classes if isinstance(data.classes, int) else all_classes
-        num_images = round(num_classes * min(to_learn, data.images_per_class or math.inf))
+        num_images = round(num_classes * min(per_class, data.images_per_class or math.inf))
         labels = torch.arange(num_images) * num_classes // num_images  # (N,) of classes of equal size
-        steps, num_tested = cut(settings, torch.arange(num_images), labels), num_classes * to_test
+        steps = cut(settings, torch.arange(num_images), labels)
     else:
-        stream = build_stream(settings)
-        steps, num_tested = stream.steps, sum(len(part.test) for part in stream.probe_parts)
-    return [len(step.indices) for step in steps], [len(step.classes) for step in steps], num_tested
+        steps = build_stream(settings).steps
+    return [len(step.indices) for step in steps], [len(step.classes) for step in steps]
 
 
 def work_of(settings: Settings) -> Work:
     """The work of a whole stream."""
-    sizes, num_classes, num_tested = step_sizes(settings)
+    sizes, num_classes = step_sizes(settings)
     if settings.method.all_at_once:
         sizes, num_classes = [sum(sizes)], [sum(num_classes)]
-    return work(settings, sizes, num_remembered(settings, sizes, num_classes), num_tested)
+    return work(settings, sizes, num_remembered(settings, sizes, num_classes))
 
 
-def work(settings: Settings, sizes: Sequence[int], remembered: Sequence[int], num_tested: int) -> Work:
-    """The work of steps of these sizes, with so many remembered images; nothing is probed without test images."""
+def work(settings: Settings, sizes: Sequence[int], remembered: Sequence[int]) -> Work:
+    """The work of steps of these sizes, with so many remembered images."""
     num_updates = num_images = num_old = 0
     composition, groups = build_composition(settings), settings.encoder.batch_norm_groups
     for size, kept in zip(sizes, remembered, strict=True):
@@ -93,7 +78,7 @@ def work(settings: Settings, sizes: Sequence[int], remembered: Sequence[int], nu
         num_updates += settings.epochs * len(batches)
         num_images += settings.epochs * sum(len(batch.positions) for batch in batches)
         num_old += settings.epochs * sum(int((batch.positions >= size).sum()) for batch in batches)
-    return Work(num_images, num_updates, num_old / num_images, _num_read(settings, sum(sizes), num_tested, len(sizes)))
+    return Work(num_images, num_updates, num_old / num_images)
 
 
 def num_remembered(settings: Settings, sizes: Sequence[int], num_classes: Sequence[int]) -> list[int]:
@@ -112,35 +97,16 @@ def num_remembered(settings: Settings, sizes: Sequence[int], num_classes: Sequen
     return kept
 
 
-def _num_read(settings: Settings, num_images: int, num_tested: int, num_arrivals: int) -> int:
-    probes = {"each": num_arrivals + 1, "last": 2, "never": 0}[settings.probe.after] if num_tested else 0
-    read = probes * (num_images + num_tested)
-    # The paper's probe reads all images anew in each of its epochs; of a matrix each row has two, of steps and of all.
-    by_paper = 2 * probes if settings.probe.matrix == "paper" else 0
-    by_paper += 1 if settings.probe.adds_paper_accuracy and num_tested else 0
-    read += by_paper * PAPER_EPOCHS * num_images
-    selection = build_selection(settings)
-    if selection is not None and (selection.budget is not None or selection.options.per_cluster > 0):
-        needs = row_of("memory.selection", selection.method).needs
-        is_counted = settings.memory.clusters == "estimate" and selection.asks_clusters
-        read += num_images * (is_counted or EMBEDDINGS in needs)
-        read += num_images * (selection.options.num_views if VIEWS in needs else 0)
-    return read
-
-
 def seconds_here(
     settings: Settings, share_old: float = 0.0, now: Callable[[], float] = time.perf_counter, patience: float = 2.0
-) -> Price:
-    """Measured on the settings' device in a second step on noise, views included, decoding not; takes seconds."""
+) -> float:
+    """To learn an image once: measured on the settings' device in a second step on noise, with views, no decoding."""
     recipe, groups, device = settings.views.to_recipe(), settings.encoder.batch_norm_groups, build_device(settings)
     batch_size = groups * max(1, min(settings.batch_size, 64 if recipe.size <= _LARGE else 16) // groups)
     settings = settings.model_copy(update={"epochs": 1000, "batch_size": batch_size})
     learner, viewer, num_images = build_learner(settings, device), build_viewer(settings, device), 4 * batch_size
     size = settings.data.resize or recipe.size
     source = ArraySource(torch.randint(256, (num_images, 3, size, size), dtype=torch.uint8))
-    started = now()
-    extract(learner.encoder, source, viewer, batch_size)
-    read = (now() - started) / num_images
     num_new = max(1, num_images - round(share_old * num_images))
     learner.begin_step(0, source.ids, num_images)
     if num_new < num_images:
@@ -150,7 +116,7 @@ def seconds_here(
     new, plan = source.subset(torch.arange(num_new)), build_plan(settings)
     with suppress(TimeoutError):
         Loop(learner, viewer, plan, Progress(1), observer=stopwatch).learn_step(new, None, num_images)
-    return Price(stopwatch.spent / stopwatch.num_images, read)
+    return stopwatch.spent / stopwatch.num_images
 
 
 class _Stopwatch(Observer):

@@ -13,7 +13,6 @@ from ccl.loading import load_settings
 from ccl.runs import forecast, run
 from ccl.runs.build import build_learner, build_plan
 from ccl.runs.forecast import (
-    Price,
     clock,
     learner_bytes,
     num_remembered,
@@ -21,7 +20,6 @@ from ccl.runs.forecast import (
     seconds_here,
     work_of,
 )
-from ccl.runs.forecast import work as work_of_steps
 from ccl.strategies import STRATEGIES
 
 CPU, GIGABYTES = torch.device("cpu"), 16 * 10**9
@@ -33,7 +31,6 @@ def test_images_are_counted_with_the_memory_of_earlier_steps() -> None:
     # 20 classes a step, 20 images kept of each: 400 more in each step
     assert found.num_images == 2 * (5 * 10_000 + 400 * (0 + 1 + 2 + 3 + 4))
     assert found.share_old == pytest.approx(4000 / 54_000)
-    assert found.num_read == 6 * (50_000 + 10_000)
     for strategy in ("finetuning", "upper_bound"):
         assert work_of(load_settings("cifar100", [f"strategy={strategy}", "epochs=2"])).num_images == 2 * 50_000
     assert work_of(load_settings("cifar100", ["strategy=finetuning"])).num_updates == 5 * 200 * 20  # 10,000 ÷ 512
@@ -57,28 +54,16 @@ def test_sizes_are_known_by_name_or_counted() -> None:
     )
     few = ["dataset=digits,capitals", "batch_size=16", "data.images_per_class=7", "data.classes={digits: 3}"]
     counted = work_of(load_settings("demo", [*few, "epochs=1", "strategy=upper_bound"]))
-    assert (counted.num_images, counted.num_read) == (91, 2 * (91 + 13 * 40))
-
-
-def test_reading_counts_probes_and_selection() -> None:
-    def read(num_tested: int, *changes: str) -> int:
-        settings = load_settings("cifar100", ["epochs=1", *changes])
-        return work_of_steps(settings, [100] * 5, [0] * 5, num_tested).num_read
-
-    assert read(3000, "strategy=finetuning", "probe.after=never") == 0
-    assert read(3000, "strategy=ccl", "probe.after=last") == 500 * 7 + 2 * (500 + 3000)
-    assert read(0, "strategy=ccl", "probe.after=last") == 500 * 7
-    assert read(0, "strategy=simple_rehearsal", "memory.clusters=estimate") == 500
+    assert counted.num_images == 91
 
 
 def test_a_rate_is_measured_with_views_for_every_objective() -> None:
     for objective in OBJECTIVES:
         settings = load_settings("demo", ["strategy=simple_rehearsal", f"objective={objective}", "batch_size=16"])
-        assert 1e-6 < seconds_here(settings, 0.2, patience=0.05).learned < 0.1
+        assert 1e-6 < seconds_here(settings, 0.2, patience=0.05) < 0.1
 
 
-def test_work_is_multiplied_with_its_price() -> None:
-    assert forecast.Work(1000, 10, 0.0, 200).times(Price(0.5, 0.1)) == 520
+def test_durations_in_words() -> None:
     told = [clock(value) for value in (45, 600, 7200, 864_000)]
     assert told == ["45 seconds", "10 minutes", "2.0 hours", "10.0 days"]
 

@@ -121,7 +121,7 @@ def test_upper_bound_learns_any_stream_at_once() -> None:
 
 def test_estimates_of_sets_that_are_known_by_name() -> None:
     def sizes(*changes: str) -> tuple[list[int], list[int]]:
-        return step_sizes(load_settings("cifar100", list(changes)))[:2]
+        return step_sizes(load_settings("cifar100", list(changes)))
 
     assert sizes("data.stream=data", "steps=8") == ([6250] * 8, [100] * 8)
     assert sizes("data.stream=blurred") == ([10_000] * 5, [100] * 5)
