@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ccl.atomic_files import check_target
@@ -33,7 +32,8 @@ from ccl.data import (
     find_images,
     write_bad_images,
 )
-from ccl.data.folders import HELD_OUT_EVERY, scan
+from ccl.data.dataset import labelled_dataset
+from ccl.data.folders import scan
 from ccl.errors import UserError, counted
 from ccl.training import Observer
 
@@ -258,22 +258,7 @@ def _dataset(found: Found, labels: Sequence[Any], name: str) -> Dataset:
     if len(values) != len(found.source):
         raise UserError(f"{counted(len(values), 'label')} for {counted(len(found.source), 'image')}")
     classes, numbers = np.unique(values, return_inverse=True)
-    place = np.zeros(len(values), dtype=np.int64)  # of each image in its class
-    for number in range(len(classes)):
-        place[numbers == number] = np.arange((numbers == number).sum())
-    is_test = place % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    train, test = (torch.from_numpy(np.flatnonzero(part)) for part in (~is_test, is_test))
-    known = torch.from_numpy(numbers).long()
-    has_test = bool(len(test))
-    return Dataset(
-        name,
-        found.source.subset(train),
-        known[train],
-        found.source.subset(test) if has_test else None,
-        known[test] if has_test else None,
-        tuple(map(str, classes.tolist())),
-        "",
-    )
+    return labelled_dataset(name, found.source, numbers, [str(value) for value in classes.tolist()])
 
 
 def export(

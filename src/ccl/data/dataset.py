@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.atomic_files import write_csv
@@ -16,6 +17,7 @@ from ccl.errors import UserError, did_you_mean
 
 Progress = Callable[[int, int], None]  # (done, total), in bytes or images; total is 0 where it is not known
 MAX_BAD = 5.0  # percent of files that may be left out
+HELD_OUT_EVERY = 5  # of each class, where there is no test part
 Classes = int | str | Path | Sequence[str]  # the first so many, a file of names, or the names
 
 
@@ -43,6 +45,52 @@ class Dataset:
     fingerprint: str  # equal for equal images, labels and classes; "" until load_dataset has taken it
     skipped: tuple[BadImage, ...] = ()  # left out of both parts, in their order
     notes: tuple[str, ...] = ()  # choices the user should know of, one line each
+
+
+def labelled_dataset(
+    name: str,
+    images: ImageSource,
+    labels: NDArray[np.integer],
+    class_names: Sequence[str],
+    is_test: NDArray[np.bool_] | None = None,
+    skipped: Sequence[BadImage] = (),
+    notes: Sequence[str] = (),
+) -> Dataset:
+    """Images with labels (N,), -1 for one to leave out, as a training and a test part.
+
+    Where none is for the test, every fifth image of each class is held out, in their order. Classes without a training
+    image are left out, and refused where they have a test image.
+    """
+    if is_test is None or not is_test.any():
+        order = np.argsort(labels, kind="stable")
+        place = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])  # of each in its class
+        is_test = np.empty(len(labels), bool)
+        is_test[order] = place % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+        notes = (
+            *notes,
+            f"{name} has no test part: every {HELD_OUT_EVERY}th image of each class, in order, is held out",
+        )
+    train, test = (np.flatnonzero(part & (labels >= 0)) for part in (~is_test, is_test))
+    learned = np.unique(labels[train])
+    names = tuple(class_names[label] for label in learned)
+    for label in np.setdiff1d(labels[test], learned):
+        missing = class_names[label]
+        raise UserError(
+            f"class {missing!r} of the test part of {name} is not in training{did_you_mean(missing, names)}"
+        )
+    numbers = np.searchsorted(learned, labels)
+    has_test = len(test) > 0
+    return Dataset(
+        name,
+        images.subset(torch.from_numpy(train)),
+        torch.from_numpy(numbers[train]),
+        images.subset(torch.from_numpy(test)) if has_test else None,
+        torch.from_numpy(numbers[test]) if has_test else None,
+        names,
+        fingerprint="",
+        skipped=tuple(skipped),
+        notes=tuple(notes),
+    )
 
 
 def write_bad_images(path: Path, bad: Sequence[BadImage]) -> None:

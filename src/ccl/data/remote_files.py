@@ -56,19 +56,11 @@ class _OpenedFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return int(self._file.seek(offset, whence))
 
-    def tell(self) -> int:
-        return int(self._file.tell())
-
     def readinto(self, buffer: Any) -> int:
         with _errors_as_user_errors(self._path):
             content = self._file.read(len(buffer))
         buffer[: len(content)] = content
         return len(content)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
 
 
 def read_range(path: str, start: int, num_bytes: int) -> bytes:

@@ -10,10 +10,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from ccl.atomic_files import replacing
 from ccl.data import remote_files
 from ccl.errors import UserError
 
-_FORMAT = 1  # of an index in the cache
+_FORMAT = 2  # of an index in the cache
 # A file changed twice within a tick of the clock looks unchanged: the index of a younger one is not kept.
 SETTLED_NS = 2_000_000_000
 
@@ -62,69 +61,34 @@ class Shard:
         return remote_files.open_remote(self.path) if remote_files.is_remote(self.path) else open(self.path, "rb")
 
 
-@dataclass(frozen=True)
-class ShardIndex:
+class ShardIndex(NamedTuple):
     """The n images of a shard, in its order."""
 
     places: NDArray[np.uint32]  # (n,) in a tar: where an image begins, in blocks of 512 bytes; in Parquet: its row
     sizes: NDArray[np.uint32]  # (n,) in bytes; 0 where the place is enough
     labels: NDArray[np.int32]  # (n,) in class_names; -1 for an image without a label
-    class_names: tuple[str, ...]
-    joined_keys: bytes = b""  # with zeros between them; empty where an image is known by its place only
-    key_hashes: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))  # (n,) or (0,)
-    notes: tuple[str, ...] = ()  # what was skipped, one line each, without the shard's name
-
-    @cached_property
-    def keys(self) -> Sequence[str]:
-        """n, or none; made when asked for, as only names of images need them."""
-        return [os.fsdecode(key) for key in self.joined_keys.split(b"\0")] if self.joined_keys else []
-
-
-def packed_keys(keys: Sequence[str]) -> tuple[bytes, NDArray[np.uint64]]:
-    """`joined_keys` and `key_hashes` of an index: hashes are equal for equal keys, and as good as never else."""
-    encoded = [os.fsencode(key) for key in keys]  # a tar's names hold no zero byte
-    digests = b"".join(hashlib.blake2b(key, digest_size=8).digest() for key in encoded)
-    return b"\0".join(encoded), np.frombuffer(digests, np.uint64)
+    class_names: Sequence[str]
+    keys: Sequence[str] = ()  # n; none where an image is known by its place only
+    notes: Sequence[str] = ()  # what was skipped, one line each, without the shard's name
 
 
 # From a place and a number of bytes to the file of the image there; raises ValueError or OSError where there is none.
 # Threads may read at one time.
 Reader = Callable[[int, int], bytes]
-Indexer = Callable[[Shard], ShardIndex]
 
 
-def index_of(shard: Shard, make: Indexer) -> ShardIndex:
+def index_of(shard: Shard, make: Callable[[Shard], ShardIndex]) -> ShardIndex:
     """The index as it was kept, or a new one, which is kept where that is possible."""
     whole = b"%b\0%d %d %d" % (os.fsencode(shard.path), shard.num_bytes, shard.changed_ns, _FORMAT)
     path = cache_folder() / "shards" / f"{hashlib.blake2b(whole, digest_size=16).hexdigest()}.npz"
-    if (kept := _read(path)) is not None:
-        return kept
+    # Where there is none, or a broken one, a new one is made: NumPy and zipfile raise many kinds for broken files.
+    with suppress(Exception), np.load(path, allow_pickle=False) as kept:
+        return ShardIndex(kept["places"], kept["sizes"], kept["labels"], *json.loads(kept["names"].tobytes()))
     shard.check()
     index = make(shard)
     if shard.changed_ns <= time.time_ns() - SETTLED_NS:
-        _write(path, index)
+        names = np.frombuffer(json.dumps(index[3:]).encode(), np.uint8)
+        # Where there is no room, or it is not ours to write, it is made anew the next time.
+        with suppress(OSError), replacing(path) as unfinished:
+            np.savez(unfinished, places=index.places, sizes=index.sizes, labels=index.labels, names=names)
     return index
-
-
-def _write(path: Path, index: ShardIndex) -> None:
-    about = json.dumps({"class_names": index.class_names, "notes": index.notes})
-    arrays: dict[str, Any] = {"places": index.places, "sizes": index.sizes, "labels": index.labels}
-    arrays |= {"keys": np.frombuffer(index.joined_keys, np.uint8), "hashes": index.key_hashes}
-    # Where there is no room, or it is not ours to write, it is made anew the next time.
-    with suppress(OSError), replacing(path) as unfinished:
-        np.savez(unfinished, about=about, **arrays)
-
-
-def _read(path: Path) -> ShardIndex | None:
-    """None where there is none, or none that can be used."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            places, sizes, labels = arrays["places"], arrays["sizes"], arrays["labels"]
-            about = json.loads(str(arrays["about"]))
-            keys, hashes = arrays["keys"].tobytes(), arrays["hashes"]
-        if not (len(places) == len(sizes) == len(labels) and len(hashes) in (0, len(places))):
-            return None
-        class_names, notes = tuple(about["class_names"]), tuple(about["notes"])
-        return ShardIndex(places, sizes, labels, class_names, keys, hashes, notes)
-    except Exception:  # NumPy and zipfile raise many kinds for broken files
-        return None

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.data import remote_files
-from ccl.data.dataset import MAX_BAD, BadImage, Dataset, Progress
+from ccl.data.dataset import MAX_BAD, BadImage, Dataset, Progress, labelled_dataset
 from ccl.data.decoding import refuse_length
-from ccl.data.folders import HELD_OUT_EVERY, matches
+from ccl.data.folders import matches
 from ccl.data.parquet_shards import index_parquet, open_parquet
 from ccl.data.remote_files import is_remote
 from ccl.data.shard_index import Reader, Shard, ShardIndex, index_of
 from ccl.data.sources import ImageSource
 from ccl.data.tar_shards import index_tar, open_tar
-from ccl.errors import UserError, did_you_mean
+from ccl.errors import UserError
 
 PREFIX = "shards:"  # before a pattern, wherever images or datasets are named
 KINDS = {".tar": (index_tar, open_tar), ".parquet": (index_parquet, open_parquet)}  # how each is indexed and read
@@ -34,9 +34,6 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _MOST_SHARDS = 1_000_000
 _OPEN_SHARDS = 64  # of a process
 _TEST_NAMES = ("val", "test")  # how the names of test shards, or of their folders, begin
-
-Labels = NDArray[np.int32]
-Mask = NDArray[np.bool_]
 
 
 class ShardSource(ImageSource):
@@ -112,8 +109,8 @@ class ShardedImages(NamedTuple):
     """All images of some shards, in the order of the shards and of each."""
 
     source: ShardSource
-    labels: Labels  # (N,) in class_names; -1 where there is none
-    class_names: tuple[str, ...]  # in the order in which they came
+    labels: NDArray[np.int32]  # (N,) in class_names; -1 where there is none
+    class_names: list[str]  # by number if all are numbers, else by name
     notes: tuple[str, ...]  # what was skipped, one line each
 
 
@@ -127,7 +124,7 @@ def open_shards(paths: Sequence[str], progress: Progress | None = None) -> Shard
             raise UserError(f"shard {shard.path!r} is named twice (also as {seen[real]!r})")
         seen[real] = shard.path
     # Arrays that grow in place: joining NumPy arrays would have all of them in memory twice.
-    places, sizes, labels, hashes = array("I"), array("I"), array("i"), array("Q")
+    places, sizes, labels, hashes = array("I"), array("I"), array("i"), array("q")
     counts: list[int] = []
     classes: dict[str, int] = {}
     notes: list[str] = []
@@ -137,38 +134,37 @@ def open_shards(paths: Sequence[str], progress: Progress | None = None) -> Shard
         counts.append(len(index.places))
         table = [classes.setdefault(name, len(classes)) for name in index.class_names]
         some = np.array([*table, -1], np.int32)[index.labels]  # the last one stands for "no label"
-        for values, new in ((places, index.places), (sizes, index.sizes), (labels, some), (hashes, index.key_hashes)):
+        for values, new in ((places, index.places), (sizes, index.sizes), (labels, some)):
             values.frombytes(new.tobytes())
+        hashes.extend(map(hash, index.keys))
         notes += [f"{shard.path}: {line}" for line in index.notes]
         done += shard.num_bytes
         if progress is not None:
             progress(done, total)
-    _refuse_repeated_keys(shards, np.frombuffer(hashes, np.uint64))
+    _refuse_repeated_keys(shards, np.frombuffer(hashes, np.int64))
     if not len(places):
         raise UserError(f"the {len(shards)} shards hold no images, the first is {shards[0].path!r}")
     numbers = np.repeat(np.arange(len(shards), dtype=np.min_scalar_type(len(shards))), counts)
     source = ShardSource(shards, numbers, np.frombuffer(places, np.uint32), np.frombuffer(sizes, np.uint32))
-    return ShardedImages(source, np.frombuffer(labels, np.int32), tuple(classes), tuple(notes))
+    are_numbers = all(name.isdecimal() for name in classes)
+    names = sorted(classes, key=lambda name: (int(name) if are_numbers else 0, name))
+    sorted_numbers = np.argsort([classes[name] for name in names])  # by their numbers in `classes`
+    sorted_labels = np.append(sorted_numbers, -1).astype(np.int32)[np.frombuffer(labels, np.int32)]
+    return ShardedImages(source, sorted_labels, names, tuple(notes))
 
 
-def _refuse_repeated_keys(shards: Sequence[Shard], hashes: NDArray[np.uint64]) -> None:
+def _refuse_repeated_keys(shards: Sequence[Shard], hashes: NDArray[np.int64]) -> None:
     """Keys must be distinct over all shards: a shard that was copied would put the same images on both sides of a test.
 
     The hashes are sorted in place.
     """
     hashes.sort()
     repeated = hashes[1:][hashes[1:] == hashes[:-1]]
-    if not len(repeated):
-        return
-    found: list[tuple[str, str]] = []
-    for shard in shards:
-        index = _index(shard)
-        found += [(shard.path, index.keys[at]) for at in np.nonzero(index.key_hashes == repeated[0])[0].tolist()]
-        if len(found) > 1:
-            break
-    (first, key), (second, _) = found[:2]
-    where = f"{first!r} twice" if first == second else f"both {first!r} and {second!r}"
-    raise UserError(f"the key {key!r} is in {where}; keys must be distinct over all shards (is one a copy?)")
+    if len(repeated):
+        found = [(shard.path, key) for shard in shards for key in _index(shard).keys if hash(key) == repeated[0]]
+        (first, key), (second, _) = found[:2]
+        where = f"{first!r} twice" if first == second else f"both {first!r} and {second!r}"
+        raise UserError(f"the key {key!r} is in {where}; keys must be distinct over all shards (is one a copy?)")
 
 
 def _suffix(path: str) -> str:
@@ -230,25 +226,13 @@ def read_shards(pattern: str, root: Path, progress: Progress | None = None) -> D
         raise UserError(f"all shards of {pattern!r} are called val… or test…, so there is nothing to learn from")
     whole = open_shards(paths, progress)  # both parts at once: keys must be distinct over both
     is_test, is_labelled = np.isin(whole.source.numbers, test_shards), whole.labels >= 0
-    name, notes = os.path.basename(pattern) or root.resolve().name, whole.notes
-    if not is_labelled.any():
-        if test_shards:
-            notes = (*notes, f"{pattern}: its images have no labels, so the test shards are skipped")
-        return Dataset(name, _at(whole, ~is_test), None, None, None, (), "", notes=notes)
-    skipped = _unlabelled(whole, is_labelled)
-    labels, class_names = _sorted_classes(whole)
-    if not is_test.any():
-        is_test = _held_out(labels)
-        notes = (*notes, f"{pattern} has no test shards: every {HELD_OUT_EVERY}th record of each class is held out")
-    is_train, is_test = ~is_test & is_labelled, is_test & is_labelled
-    labels, class_names = _without_test_only(labels, class_names, is_train, is_test)
-    train_labels, test_labels = (torch.from_numpy(labels[part].astype(np.int64)) for part in (is_train, is_test))
-    train, test = _at(whole, is_train), _at(whole, is_test) if is_test.any() else None
-    return Dataset(
-        *(name, train, train_labels, test, None if test is None else test_labels, class_names, ""),
-        skipped=skipped,
-        notes=notes,
-    )
+    name = os.path.basename(pattern) or root.resolve().name
+    if is_labelled.any():
+        return labelled_dataset(name, *whole[:3], is_test, _unlabelled(whole, is_labelled), whole.notes)
+    train, notes = whole.source.subset(torch.from_numpy(np.flatnonzero(~is_test))), whole.notes
+    if test_shards:
+        notes = (*notes, f"{pattern}: its images have no labels, so the test shards are skipped")
+    return Dataset(name, train, None, None, None, (), "", notes=notes)
 
 
 def _is_test(path: str, root: Path) -> bool:
@@ -258,49 +242,12 @@ def _is_test(path: str, root: Path) -> bool:
     return name.lower().startswith(_TEST_NAMES) or os.path.basename(folder).lower().startswith(_TEST_NAMES)
 
 
-def _at(whole: ShardedImages, is_wanted: Mask) -> ImageSource:
-    positions = torch.from_numpy(np.nonzero(is_wanted)[0])
-    return whole.source.subset(positions).with_ids(torch.arange(len(positions)))
-
-
-def _unlabelled(whole: ShardedImages, is_labelled: Mask) -> tuple[BadImage, ...]:
+def _unlabelled(whole: ShardedImages, is_labelled: NDArray[np.bool_]) -> tuple[BadImage, ...]:
     """Records without a label among others that have one, as images that are left out."""
-    missing = np.nonzero(~is_labelled)[0].tolist()
+    missing = np.flatnonzero(~is_labelled).tolist()
     if len(missing) > MAX_BAD / 100 * len(whole.source):
         raise UserError(
             f"{len(missing)} of {len(whole.source)} records have no label, the first is "
             f"{whole.source.name(missing[0])}; label all of them, or none"
         )
     return tuple(BadImage(whole.source.name(at), "it has no label, and others have one") for at in missing)
-
-
-def _sorted_classes(whole: ShardedImages) -> tuple[Labels, tuple[str, ...]]:
-    """Labels and classes in an order that does not depend on that of the records: by number, else by name."""
-    names = whole.class_names
-    are_numbers = all(name.isdecimal() for name in names)
-    order = sorted(range(len(names)), key=lambda at: (int(names[at]), names[at]) if are_numbers else names[at])
-    table = np.full(len(names) + 1, -1, np.int32)  # the last one stands for "no label"
-    table[order] = np.arange(len(order))
-    return table[whole.labels], tuple(names[at] for at in order)
-
-
-def _held_out(labels: Labels) -> Mask:
-    """Every fifth record of each class, in the order of the records."""
-    order = np.argsort(labels, kind="stable")
-    ranked = labels[order]
-    starts = np.searchsorted(ranked, ranked)  # where each one's class begins
-    held = np.zeros(len(labels), bool)
-    held[order] = (np.arange(len(labels)) - starts) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    return held
-
-
-def _without_test_only(
-    labels: Labels, class_names: Sequence[str], is_train: Mask, is_test: Mask
-) -> tuple[Labels, tuple[str, ...]]:
-    """Refuses a class that is in the test shards only; classes of records that are left out are let go."""
-    learned = np.unique(labels[is_train])
-    for label in np.setdiff1d(labels[is_test], learned).tolist():
-        known = [class_names[at] for at in learned.tolist()]
-        name = class_names[label]
-        raise UserError(f"class {name!r} of the test shards is not in the others{did_you_mean(name, known)}")
-    return np.searchsorted(learned, labels).astype(np.int32), tuple(class_names[at] for at in learned.tolist())

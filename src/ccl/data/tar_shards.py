@@ -11,15 +11,15 @@ import weakref
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ccl.data.archives import COMPRESSIONS, DAMAGE, Member, tar_members
+from ccl.data.archives import COMPRESSIONS, DAMAGE, tar_members
 from ccl.data.decoding import is_image_name
 from ccl.data.folders import is_hidden
 from ccl.data.remote_files import is_remote, read_range
-from ccl.data.shard_index import Reader, Shard, ShardIndex, packed_keys
+from ccl.data.shard_index import Reader, Shard, ShardIndex
 from ccl.errors import UserError
 
 BLOCK = 512  # bytes; everything in a tar begins at a multiple of it
@@ -60,11 +60,12 @@ def index_tar(shard: Shard) -> ShardIndex:
     except UserError:
         raise
     except DAMAGE as error:
-        raise UserError(_explained(shard, bool(keys), error)) from error
+        why = " ".join(str(error).split())
+        raise UserError(f"shard {shard.path!r} is cut off, damaged or not a tar ({why}); fetch it again") from error
     notes = [f"{num_without} keys without an image are skipped"] if num_without else []
     notes += [f"{num_further} further images of a key are skipped"] if num_further else []
     where = np.array(places, np.uint32), np.array(sizes, np.uint32), np.array(labels, np.int32)
-    return ShardIndex(*where, tuple(classes), *packed_keys(keys), tuple(notes))
+    return ShardIndex(*where, list(classes), keys, notes)
 
 
 def _files(shard: Shard) -> Iterator[_File]:
@@ -82,19 +83,15 @@ def _files(shard: Shard) -> Iterator[_File]:
             if member.is_plain and not any(is_hidden(part) for part in member.name.split("/")):
                 stem, _, extension = name.partition(".")
                 key = f"{folder}/{stem}" if folder else stem
-                yield _File(key, extension.lower(), member.offset, member.num_bytes, _content(file, member))
+                content = b""
+                if name.lower().endswith((".cls", ".json")) and member.num_bytes <= _MAX_LABEL_BYTES:
+                    file.seek(member.offset)  # tarfile seeks before it reads on; its own way to a content is slower
+                    content = file.read(member.num_bytes)
+                yield _File(key, extension.lower(), member.offset, member.num_bytes, content)
         # Without the zeros at the end a tar that is cut off between two files would pass.
         file.seek(max(shard.num_bytes - BLOCK, 0))
         if any(file.read(BLOCK)):
             raise EOFError("the mark at its end is missing")
-
-
-def _content(tar: BinaryIO, member: Member) -> bytes:
-    """The content of a file that may hold a label; nothing of others."""
-    if not member.name.lower().endswith((".cls", ".json")) or member.num_bytes > _MAX_LABEL_BYTES:
-        return b""
-    tar.seek(member.offset)  # tarfile seeks before it reads on; its own way to a file's content is slower
-    return tar.read(member.num_bytes)
 
 
 def _label(files: list[_File]) -> str | None:
@@ -107,15 +104,6 @@ def _label(files: list[_File]) -> str | None:
         return None
     values = (about.get(field) for field in LABEL_FIELDS) if isinstance(about, dict) else ()
     return next((str(value) for value in values if isinstance(value, str | int)), None)
-
-
-def _explained(shard: Shard, has_images: bool, error: BaseException) -> str:
-    why = " ".join(str(error).split())
-    if isinstance(error, OSError) and error.strerror and not isinstance(error, EOFError):
-        return f"can't read shard {shard.path!r}: {error.strerror}"
-    if has_images:
-        return f"shard {shard.path!r} is cut off or damaged ({why}); fetch it again"
-    return f"shard {shard.path!r} is not a tar, or is damaged ({why})"
 
 
 def open_tar(shard: Shard) -> Reader:
