@@ -22,8 +22,9 @@ from ccl.encoders import extract
 from ccl.loading import load_settings
 from ccl.memory import estimate_num_clusters, group
 from ccl.memory.clusters import drawn, grid
-from ccl.runs.build import build_learner, build_stream, build_viewer
+from ccl.runs.build import build_learner, build_viewer
 from ccl.runs.run_folder import ENCODER, SETTINGS
+from ccl.runs.stream_builder import build_stream
 from ccl.seeding import generator
 
 Groupings = Mapping[int, Tensor]  # by the number of groups, without 1: (n,)

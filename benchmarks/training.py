@@ -16,8 +16,9 @@ from ccl.encoders import MomentumEncoder
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import load_settings
 from ccl.runs import run
-from ccl.runs.build import build_learner, build_plan, build_stream, build_viewer
+from ccl.runs.build import build_learner, build_plan, build_viewer
 from ccl.runs.session import Session
+from ccl.runs.stream_builder import build_stream
 from ccl.settings import Settings
 from ccl.training import Observer, Progress, update
 from ccl.training.stop_signals import StopRequest

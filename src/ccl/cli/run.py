@@ -68,8 +68,7 @@ def _show_cost(settings: "Settings") -> None:
     import torch
 
     from ccl.runs import forecast
-    from ccl.runs.build import build_device
-    from ccl.runs.starting_weights import resolved
+    from ccl.runs.build import build_device, resolved
 
     device, settings = build_device(settings), resolved(settings)
     forecast.refuse_too_large(settings, device)

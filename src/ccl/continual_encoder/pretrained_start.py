@@ -19,10 +19,9 @@ from ccl.encoders.stages import stages
 from ccl.encoders.weights import ABOUT, read_config
 from ccl.errors import UserError
 from ccl.memory import RehearsalMemory
-from ccl.runs.build import build_device, build_encoder, build_learner, build_selection
+from ccl.runs.build import Start, build_device, build_encoder, build_learner, build_selection, build_start, resolved
 from ccl.runs.folder_lock import locked
 from ccl.runs.session import joined_parts
-from ccl.runs.starting_weights import Start, build_start, resolved
 from ccl.section import merged
 from ccl.seeding import permutation
 from ccl.settings import Settings

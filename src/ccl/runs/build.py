@@ -1,100 +1,29 @@
 """Builders: each reads the settings and passes plain keyword arguments on."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ccl import ranks
-from ccl.catalogue import foreign_kind, part_name, row_of
+from ccl.catalogue import TORCHVISION, foreign_kind, part_name, row_of
 from ccl.composition import Composition
-from ccl.data import Dataset, ImageSource, Step, chain, load_dataset
-from ccl.encoders import Encoder, make_encoder, split_batch_norm
+from ccl.encoders import Encoder, EncoderOptions, make_backbone, make_encoder, split_batch_norm
 from ccl.encoders.batch_norm_statistics import AccumulatedStatistics
-from ccl.encoders.factory import refuse_random
-from ccl.errors import UserError, counted
-from ccl.evaluation import ProbePart
-from ccl.runs.stream_builder import cut_datasets, probe_parts
+from ccl.encoders.factory import PRETRAINED, found_features, make_foreign, refuse_random
+from ccl.encoders.weights import ImageFormat, Matched, matched, read_config, read_weights
+from ccl.errors import UserError
 from ccl.seeding import seeded
 from ccl.settings import Settings
 from ccl.training import Learner, Plan, Selection
 from ccl.training.learner import CONTRAST
 from ccl.training.precision import LossScaler, choose
 from ccl.views import Viewer
-
-
-@dataclass(frozen=True)
-class Stream:
-    """A dataset cut in steps: what arrives when, and how each part is probed."""
-
-    dataset: Dataset
-    steps: list[Step]
-    arrivals: list[ImageSource]  # D_1 … D_N as the learner gets them; one for Upper Bound
-    num_clusters: list[int | None]  # for each arrival; None: to be estimated
-    probe_parts: list[ProbePart]  # one for each step; none where labels or a test part are missing
-
-
-def build_stream(settings: Settings, progress: Callable[[int, int], None] | None = None) -> Stream:
-    """Load the data and cut it, and refuse before any training what can't work."""
-    data = settings.data
-    refuse_ranks(settings)
-    if len(set(settings.dataset)) < len(settings.dataset):
-        raise UserError(f"dataset names one set twice: {','.join(settings.dataset)}")
-    datasets = [
-        load_dataset(
-            name,
-            data.root,
-            resize=data.resize,
-            classes=data.classes.get(name) if isinstance(data.classes, dict) else data.classes,
-            images_per_class=data.images_per_class,
-            download=data.download,
-            progress=progress,
-        )
-        for name in settings.dataset
-    ]
-    dataset, steps = cut_datasets(settings, datasets)
-    arrivals = [dataset.train.subset(step.indices) for step in steps]
-    num_classes = [len(step.classes) for step in steps]
-    if settings.method.all_at_once:
-        arrivals, num_classes = [chain(arrivals)], [sum(num_classes)]
-    asked = settings.memory.clusters
-    num_clusters = [None if asked == "estimate" else asked or count for count in num_classes]
-    stream = Stream(dataset, steps, arrivals, num_clusters, probe_parts(settings, dataset, steps))
-    _check(settings, stream)
-    return stream
-
-
-def _check(settings: Settings, stream: Stream) -> None:
-    """Refuse combinations of settings that are impossible with this data."""
-    sizes = [len(source) for source in stream.arrivals]
-    if min(sizes) < settings.batch_size:
-        where = f"the {counted(min(sizes), 'image')} of step {sizes.index(min(sizes)) + 1}"
-        raise UserError(
-            f"batch_size {settings.batch_size} exceeds {where}; "
-            f"nearest valid value: {fitting(min(sizes), settings.encoder.batch_norm_groups)}"
-        )
-    selection = build_selection(settings)
-    budget = selection.budget if selection else None
-    if budget is not None and budget.unit == "images" and budget.limit < len(sizes):
-        raise UserError(
-            f"memory.budget {budget.limit} can't hold an image of each of {len(sizes)} steps; "
-            f"nearest valid value: {len(sizes)}"
-        )
-    for number, (source, clusters) in enumerate(zip(stream.arrivals, stream.num_clusters, strict=True), start=1):
-        if selection is None or not selection.asks_clusters or clusters is None:
-            continue
-        if clusters == 0:
-            raise UserError(
-                f"step {number} has no labels to count classes by; set memory.clusters to a number or estimate"
-            )
-        if clusters > len(source):
-            raise UserError(
-                f"memory.clusters {clusters} exceeds the {counted(len(source), 'image')} of step {number}; "
-                f"nearest valid value: {len(source)}"
-            )
+from ccl.views.recipes import IMAGENET_MEAN, IMAGENET_STD
 
 
 def build_viewer(settings: Settings, device: torch.device) -> Viewer:
@@ -245,3 +174,58 @@ def refuse_ranks(settings: Settings) -> None:
 def fitting(num_images: int, groups: int) -> int:
     """The largest multiple of the groups in so many images, but one at least."""
     return max(num_images // groups * groups, groups)
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that an encoder starts from."""
+
+    tensors: dict[str, Tensor]  # by the encoder's names
+    line: str  # what was loaded and what not
+    sha256: str  # of the file; "" where there is none
+
+
+def resolved(settings: Settings) -> Settings:
+    """The settings with what was left open of the images' size and normalisation, as the network describes it.
+
+    Raises UserError where the network can't be made, or can't read images of that size.
+    """
+    options = settings.encoder
+    if not foreign_kind(options.backbone) and options.weights is None:
+        return settings
+    network = make_backbone(options) if foreign_kind(options.backbone) else None
+    wanted = _image_format(options, network)
+    known = {"mean": wanted.mean and list(wanted.mean), "std": wanted.std and list(wanted.std), "size": wanted.size}
+    left_open = {key: value for key, value in known.items() if value and getattr(settings.views, key) is None}
+    settings = settings.model_copy(update={"views": settings.views.model_copy(update=left_open)})
+    if network is not None:
+        found_features(network, options.backbone, settings.views.to_recipe().size)
+    return settings
+
+
+def _image_format(options: EncoderOptions, network: nn.Module | None) -> ImageFormat:
+    """As the weights say, else as the network does."""
+    wanted = ImageFormat()
+    if options.weights not in (None, PRETRAINED):
+        wanted = ImageFormat.from_config(read_config(Path(str(options.weights))))
+    if network is not None:
+        wanted = wanted.over(ImageFormat.of_module(network))
+    if foreign_kind(options.backbone) == TORCHVISION:
+        wanted = wanted.over(ImageFormat(IMAGENET_MEAN, IMAGENET_STD, 224))
+    return wanted
+
+
+def build_start(settings: Settings) -> Start | None:
+    """The weights that the settings name, matched to their network; None where it begins with nothing."""
+    options = settings.encoder
+    if options.weights is None:
+        return None
+    if options.weights == PRETRAINED:
+        network = make_foreign(options.backbone, options=options.options, pretrained=True, width=options.width)
+        tensors = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+        found, sha256 = Matched(f"{options.backbone}, pretrained", tensors, len(tensors)), ""
+    else:
+        file = read_weights(Path(options.weights))
+        found, sha256 = matched(file, make_backbone(options), options.backbone), file.sha256
+    named = {f"backbone.{name}": tensor for name, tensor in found.tensors.items()}
+    return Start(named, found.line, sha256)

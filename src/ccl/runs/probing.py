@@ -13,8 +13,8 @@ from ccl.encoders import Encoder, extract
 from ccl.evaluation import AccuracyMatrix, ProbeResult, fit_paper, probe_stream
 from ccl.evaluation.paper_probe import PAPER_PROTOCOL
 from ccl.evaluation.probe_stream import FitImages
-from ccl.runs.build import Stream
 from ccl.runs.session import Session
+from ccl.runs.stream_builder import Stream
 from ccl.settings import Settings
 from ccl.views import Viewer
 

@@ -16,13 +16,14 @@ from ccl import ranks
 from ccl.data import describe, write_bad_images
 from ccl.evaluation import AccuracyMatrix, embed_evenly
 from ccl.runs.build import (
-    Stream,
+    Start,
     build_device,
     build_learner,
     build_plan,
     build_selection,
-    build_stream,
+    build_start,
     build_viewer,
+    resolved,
     uses_channels_last,
 )
 from ccl.runs.folder_lock import locked
@@ -30,7 +31,7 @@ from ccl.runs.forecast import refuse_too_large
 from ccl.runs.probing import Prober
 from ccl.runs.run_folder import CHECKPOINTS, EMBEDDINGS, ENCODER, MEMORY, PROTOCOL, RunRecord, is_finished, read_run
 from ccl.runs.session import Session
-from ccl.runs.starting_weights import Start, build_start, resolved
+from ccl.runs.stream_builder import Stream, build_stream
 from ccl.runs.trackers import make_trackers
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Progress, learn_stream

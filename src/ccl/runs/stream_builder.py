@@ -1,26 +1,104 @@
-"""Images cut in steps by the kind of stream that the settings name, and what each step is probed on."""
+"""The stream that the settings describe: its data, cut in steps, and what each step is probed on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ccl.data import (
     Dataset,
+    ImageSource,
     Step,
     arrival_order,
     blurred_incremental,
+    chain,
     class_incremental,
     cut_alike,
     data_incremental,
     domain_incremental,
+    load_dataset,
     of_classes,
     task_free,
 )
 from ccl.data.streams import DEFAULT_MIXING
-from ccl.errors import UserError
+from ccl.errors import UserError, counted
 from ccl.evaluation import ProbePart
+from ccl.runs.build import build_selection, fitting, refuse_ranks
 from ccl.settings import Settings
 
 DEFAULT_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A dataset cut in steps: what arrives when, and how each part is probed."""
+
+    dataset: Dataset
+    steps: list[Step]
+    arrivals: list[ImageSource]  # D_1 … D_N as the learner gets them; one for Upper Bound
+    num_clusters: list[int | None]  # for each arrival; None: to be estimated
+    probe_parts: list[ProbePart]  # one for each step; none where labels or a test part are missing
+
+
+def build_stream(settings: Settings, progress: Callable[[int, int], None] | None = None) -> Stream:
+    """Load the data and cut it, and refuse before any training what can't work."""
+    data = settings.data
+    refuse_ranks(settings)
+    if len(set(settings.dataset)) < len(settings.dataset):
+        raise UserError(f"dataset names one set twice: {','.join(settings.dataset)}")
+    datasets = [
+        load_dataset(
+            name,
+            data.root,
+            resize=data.resize,
+            classes=data.classes.get(name) if isinstance(data.classes, dict) else data.classes,
+            images_per_class=data.images_per_class,
+            download=data.download,
+            progress=progress,
+        )
+        for name in settings.dataset
+    ]
+    dataset, steps = cut_datasets(settings, datasets)
+    arrivals = [dataset.train.subset(step.indices) for step in steps]
+    num_classes = [len(step.classes) for step in steps]
+    if settings.method.all_at_once:
+        arrivals, num_classes = [chain(arrivals)], [sum(num_classes)]
+    asked = settings.memory.clusters
+    num_clusters = [None if asked == "estimate" else asked or count for count in num_classes]
+    stream = Stream(dataset, steps, arrivals, num_clusters, probe_parts(settings, dataset, steps))
+    _refuse_impossible(settings, stream)
+    return stream
+
+
+def _refuse_impossible(settings: Settings, stream: Stream) -> None:
+    """Refuse combinations of settings that are impossible with this data."""
+    sizes = [len(source) for source in stream.arrivals]
+    if min(sizes) < settings.batch_size:
+        where = f"the {counted(min(sizes), 'image')} of step {sizes.index(min(sizes)) + 1}"
+        raise UserError(
+            f"batch_size {settings.batch_size} exceeds {where}; "
+            f"nearest valid value: {fitting(min(sizes), settings.encoder.batch_norm_groups)}"
+        )
+    selection = build_selection(settings)
+    budget = selection.budget if selection else None
+    if budget is not None and budget.unit == "images" and budget.limit < len(sizes):
+        raise UserError(
+            f"memory.budget {budget.limit} can't hold an image of each of {len(sizes)} steps; "
+            f"nearest valid value: {len(sizes)}"
+        )
+    for number, (source, clusters) in enumerate(zip(stream.arrivals, stream.num_clusters, strict=True), start=1):
+        if selection is None or not selection.asks_clusters or clusters is None:
+            continue
+        if clusters == 0:
+            raise UserError(
+                f"step {number} has no labels to count classes by; set memory.clusters to a number or estimate"
+            )
+        if clusters > len(source):
+            raise UserError(
+                f"memory.clusters {clusters} exceeds the {counted(len(source), 'image')} of step {number}; "
+                f"nearest valid value: {len(source)}"
+            )
 
 
 def cut_datasets(settings: Settings, datasets: list[Dataset]) -> tuple[Dataset, list[Step]]:

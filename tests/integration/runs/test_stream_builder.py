@@ -13,10 +13,10 @@ from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.report.arm_table import stamp
 from ccl.runs import run
-from ccl.runs.build import Stream, build_stream
 from ccl.runs.display import PlainDisplay
 from ccl.runs.forecast import step_sizes
 from ccl.runs.run import worth_knowing
+from ccl.runs.stream_builder import Stream, build_stream
 
 SMALL = (
     *(*TINY, "data.images_per_class=10", "epochs=1", "batch_size=10", "moco_v2.queue_size=16", "memory.per_cluster=1"),

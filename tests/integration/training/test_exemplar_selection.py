@@ -14,7 +14,8 @@ from ccl.errors import UserError
 from ccl.memory import estimate_num_clusters, group, herding
 from ccl.memory.budget import in_turns
 from ccl.runs import run
-from ccl.runs.build import build_learner, build_selection, build_stream, build_viewer
+from ccl.runs.build import build_learner, build_selection, build_viewer
+from ccl.runs.stream_builder import build_stream
 from ccl.seeding import permutation
 from ccl.settings import Settings
 from ccl.training import Learner, Remembered, remember

@@ -10,7 +10,8 @@ from tiny import Watcher, learn, same, tiny_settings
 
 from ccl.encoders import extract
 from ccl.runs import run
-from ccl.runs.build import build_learner, build_stream, build_viewer
+from ccl.runs.build import build_learner, build_viewer
+from ccl.runs.stream_builder import build_stream
 from ccl.training.checkpoint import CheckpointStore
 
 

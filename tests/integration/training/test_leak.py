@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ccl.data import ImageSource, JoinedSource
 from ccl.data.decoding import Reduction, in_full
-from ccl.runs.build import build_stream
+from ccl.runs.stream_builder import build_stream
 from ccl.strategies import STRATEGIES
 
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from ccl.errors import UserError
 from ccl.runs import run
-from ccl.runs.build import build_device, build_learner, build_plan, build_stream, uses_channels_last
+from ccl.runs.build import build_device, build_learner, build_plan, uses_channels_last
+from ccl.runs.stream_builder import build_stream
 from ccl.training import NotFiniteError, Progress, precision
 from ccl.training.precision import LossScaler, choose, trouble_with
 

@@ -15,9 +15,9 @@ from tiny import TINY, Watcher, learn, same, tiny_settings
 from ccl.encoders.stages import stages
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.runs.build import build_learner, build_plan, build_stream
+from ccl.runs.build import build_learner, build_plan, build_start, resolved
 from ccl.runs.run import run
-from ccl.runs.starting_weights import build_start, resolved
+from ccl.runs.stream_builder import build_stream
 
 CPU = torch.device("cpu")
 VIT = ("encoder.backbone=networks:SmallViT", "encoder.width=8", "views.size=16")

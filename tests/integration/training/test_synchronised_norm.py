@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from ccl.catalogue import OBJECTIVES, RETENTION
 from ccl.encoders import MomentumEncoder, SplitBatchNorm
 from ccl.errors import UserError
-from ccl.runs.build import build_device, build_learner, build_stream
+from ccl.runs.build import build_device, build_learner
+from ccl.runs.stream_builder import build_stream
 
 ONE = "encoder.batch_norm_groups=1"
 EVEN = "memory.per_cluster=3"  # 24 new and 12 old images: batches of 12 in one process too, and not of 11, 11 and 10
