@@ -28,13 +28,13 @@ def subpackages() -> list[str]:
 
 
 def members(package: str) -> list[str]:
-    """What a subpackage exports, read from its `__all__` without importing it."""
+    """What a subpackage exports, `from … import NAME as NAME`, or a module defines, read without importing it."""
     root = Path(ccl.__file__).parent / package
     text = (root / "__init__.py" if root.is_dir() else root.with_suffix(".py")).read_text(encoding="utf-8")
     tree = ast.parse(text)
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return sorted(ast.literal_eval(node.value))
+    if root.is_dir():
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        return sorted(alias.name for node in imports for alias in node.names if alias.name == alias.asname)
     return sorted(node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
 
 

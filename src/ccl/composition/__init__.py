@@ -1,7 +1,7 @@
 """Composition: how batches mix new and old images; one file per kind."""
 
-from ccl.composition.composition import Composition, EpochBatch, Pooled
-from ccl.composition.lump import Lump
-from ccl.composition.share import Share
-
-__all__ = ["Composition", "EpochBatch", "Lump", "Pooled", "Share"]
+from ccl.composition.composition import Composition as Composition
+from ccl.composition.composition import EpochBatch as EpochBatch
+from ccl.composition.composition import Pooled as Pooled
+from ccl.composition.lump import Lump as Lump
+from ccl.composition.share import Share as Share

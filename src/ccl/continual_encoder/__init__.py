@@ -8,12 +8,7 @@ if TYPE_CHECKING:
     from ccl.continual_encoder.frozen import FrozenEncoder as FrozenEncoder
     from ccl.continual_encoder.transformer import EncoderTransformer as EncoderTransformer
 
-_HOMES = {
-    "ContinualEncoder": "continual_encoder",
-    "EncoderTransformer": "transformer",
-    "FrozenEncoder": "frozen",
-}
-__all__ = ["ContinualEncoder", "EncoderTransformer", "FrozenEncoder"]
+_HOMES = {"ContinualEncoder": "continual_encoder", "EncoderTransformer": "transformer", "FrozenEncoder": "frozen"}
 
 
 def __getattr__(name: str) -> Any:

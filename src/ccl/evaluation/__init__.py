@@ -6,65 +6,36 @@ Two linear protocols exist and every number names its own: "cached" (`fit`, solv
 and "paper" (`fit_paper`, the paper's SGD over augmented images).
 """
 
-from ccl.encoders import evaluating, extract
-from ccl.evaluation.accuracy_matrix import (
-    AccuracyMatrix,
-    ProbeResult,
-    forgetting,
-    forward_transfer,
-    plasticity,
-)
-from ccl.evaluation.baseline_features import hog_with_colours, pixel_features, thumbnails
-from ccl.evaluation.drift import Drift, Reading, centroid_drift, group_agreement, neighbour_overlap, recognition
-from ccl.evaluation.health import Health, alignment, effective_rank, mean_cosine, uniformity
-from ccl.evaluation.paper_probe import fit_paper
-from ccl.evaluation.probe_stream import ProbePart, StreamSample, embed_evenly, probe_stream
-from ccl.evaluation.probes import (
-    LinearClassifier,
-    ProbeScore,
-    confusion_matrix,
-    fair_voters,
-    fit,
-    knn_accuracy,
-    knn_predict,
-    score_features,
-    standard_error,
-)
-
-__all__ = [
-    "AccuracyMatrix",
-    "Drift",
-    "Health",
-    "LinearClassifier",
-    "ProbePart",
-    "ProbeResult",
-    "ProbeScore",
-    "Reading",
-    "StreamSample",
-    "alignment",
-    "centroid_drift",
-    "confusion_matrix",
-    "effective_rank",
-    "embed_evenly",
-    "evaluating",
-    "extract",
-    "fair_voters",
-    "fit",
-    "fit_paper",
-    "forgetting",
-    "forward_transfer",
-    "group_agreement",
-    "hog_with_colours",
-    "knn_accuracy",
-    "knn_predict",
-    "mean_cosine",
-    "neighbour_overlap",
-    "pixel_features",
-    "plasticity",
-    "probe_stream",
-    "recognition",
-    "score_features",
-    "standard_error",
-    "thumbnails",
-    "uniformity",
-]
+from ccl.encoders import extract as extract
+from ccl.evaluation.accuracy_matrix import AccuracyMatrix as AccuracyMatrix
+from ccl.evaluation.accuracy_matrix import ProbeResult as ProbeResult
+from ccl.evaluation.accuracy_matrix import forgetting as forgetting
+from ccl.evaluation.accuracy_matrix import forward_transfer as forward_transfer
+from ccl.evaluation.accuracy_matrix import plasticity as plasticity
+from ccl.evaluation.baseline_features import hog_with_colours as hog_with_colours
+from ccl.evaluation.baseline_features import pixel_features as pixel_features
+from ccl.evaluation.baseline_features import thumbnails as thumbnails
+from ccl.evaluation.drift import Drift as Drift
+from ccl.evaluation.drift import Reading as Reading
+from ccl.evaluation.drift import centroid_drift as centroid_drift
+from ccl.evaluation.drift import group_agreement as group_agreement
+from ccl.evaluation.drift import neighbour_overlap as neighbour_overlap
+from ccl.evaluation.drift import recognition as recognition
+from ccl.evaluation.health import Health as Health
+from ccl.evaluation.health import alignment as alignment
+from ccl.evaluation.health import effective_rank as effective_rank
+from ccl.evaluation.health import mean_cosine as mean_cosine
+from ccl.evaluation.health import uniformity as uniformity
+from ccl.evaluation.paper_probe import fit_paper as fit_paper
+from ccl.evaluation.probe_stream import ProbePart as ProbePart
+from ccl.evaluation.probe_stream import embed_evenly as embed_evenly
+from ccl.evaluation.probe_stream import probe_stream as probe_stream
+from ccl.evaluation.probes import LinearClassifier as LinearClassifier
+from ccl.evaluation.probes import ProbeScore as ProbeScore
+from ccl.evaluation.probes import confusion_matrix as confusion_matrix
+from ccl.evaluation.probes import fair_voters as fair_voters
+from ccl.evaluation.probes import fit as fit
+from ccl.evaluation.probes import knn_accuracy as knn_accuracy
+from ccl.evaluation.probes import knn_predict as knn_predict
+from ccl.evaluation.probes import score_features as score_features
+from ccl.evaluation.probes import standard_error as standard_error

@@ -1,5 +1,3 @@
 """One run: from settings to a finished run folder, however often it is interrupted."""
 
-from ccl.runs.run import run
-
-__all__ = ["run"]
+from ccl.runs.run import run as run

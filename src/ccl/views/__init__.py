@@ -5,7 +5,8 @@ parameters for each image. A view is a pure function of (seed, moment, image id,
 on the batch an image is in, on the number of loader workers or on how often the run was interrupted.
 """
 
-from ccl.views.recipes import RECIPES, Recipe, ViewOptions
-from ccl.views.viewer import ViewBatch, Viewer
-
-__all__ = ["RECIPES", "Recipe", "ViewBatch", "ViewOptions", "Viewer"]
+from ccl.views.recipes import RECIPES as RECIPES
+from ccl.views.recipes import Recipe as Recipe
+from ccl.views.recipes import ViewOptions as ViewOptions
+from ccl.views.viewer import ViewBatch as ViewBatch
+from ccl.views.viewer import Viewer as Viewer

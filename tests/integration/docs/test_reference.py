@@ -56,7 +56,6 @@ def test_every_public_name_is_in_the_reference() -> None:
         assert f"::: {home}.{name}\n" in page, name
     for package in api_page.subpackages():
         module = getattr(ccl, package)
-        assert api_page.members(package) == sorted(getattr(module, "__all__", api_page.members(package)))
         assert all(hasattr(module, name) for name in api_page.members(package))
     assert "::: ccl.losses.info_nce\n" in page
 

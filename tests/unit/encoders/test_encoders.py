@@ -5,14 +5,8 @@ import torch
 from networks import make_encoder
 from torch import nn
 
-from ccl.encoders import (
-    BACKBONES,
-    MomentumEncoder,
-    ResNet,
-    SplitBatchNorm,
-    make_head,
-    split_batch_norm,
-)
+from ccl.catalogue import BACKBONES
+from ccl.encoders import MomentumEncoder, ResNet, SplitBatchNorm, make_head, split_batch_norm
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)

@@ -6,8 +6,7 @@ from networks import make_encoder
 from torch import Tensor, nn
 
 from ccl.data.sources import ArraySource
-from ccl.encoders import extract_both
-from ccl.evaluation import evaluating, extract
+from ccl.encoders import evaluating, extract, extract_both
 
 
 class PlainPixels:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ccl.encoders import Embedded, Encoder
 from ccl.encoders.momentum_encoder import rising_momentum
-from ccl.objectives import BYOL, BarlowTwins, Objective, SimSiam, VICReg
+from ccl.objectives import BYOL, BarlowTwins, SimSiam, VICReg
+from ccl.part import Objective
 from ccl.views import ViewBatch
 
 NUM, DIM = 8, 6

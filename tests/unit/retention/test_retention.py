@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ccl.encoders import Embedded, Encoder
 from ccl.losses import info_nce, similarity_distillation
-from ccl.objectives import Contrast
-from ccl.retention import BatchContext, ExtraSampleQueue, TeacherDistillation
+from ccl.part import BatchContext, Contrast
+from ccl.retention import ExtraSampleQueue, TeacherDistillation
 from ccl.views import ViewBatch
 
 
