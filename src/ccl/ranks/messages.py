@@ -1,7 +1,4 @@
-"""Messages between ranks: numbers, answers and the rows of a batch.
-
-Every message fails in one line where a rank has ended, and lives on the device that its backend wants.
-"""
+"""Messages between ranks: numbers, answers and the rows of a batch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -79,20 +76,18 @@ def from_first(answer: Callable[[], Answer]) -> Answer:
     """
     if size() == 1:
         return answer()
-    box: list[Any] = [_answered(answer) if is_first() else None]
+    box: list[Any] = [None]
+    if is_first():
+        try:
+            box = [answer()]
+        except UserError as refusal:
+            box = [refusal]
     with _rank_may_be_lost():
         dist.broadcast_object_list(box, src=0, device=_device())
     if isinstance(box[0], UserError):
         raise box[0]
     found: Answer = box[0]
     return found
-
-
-def _answered(answer: Callable[[], Answer]) -> Answer | UserError:
-    try:
-        return answer()
-    except UserError as refusal:
-        return refusal
 
 
 def wait() -> None:
@@ -130,8 +125,8 @@ def exchange(several: Sequence[Tensor], order: Tensor) -> list[Tensor]:
 def gather(rows: Tensor, chosen: Tensor | None = None) -> Tensor:
     """The rows of all ranks in the order of their places, without gradient.
 
-    `chosen` None: every rank gives its whole share of one batch, equally many. Else all ranks know which places of a
-    batch, (N of all ranks,), the rows are of; a rank gives those of its share, also none.
+    `chosen` None: every rank gives its whole share of one batch, equally many. Else it says which places of a batch,
+    (N of all ranks,), the rows are of; a rank gives those of its share, also none.
     """
     return rows if size() == 1 else _gathered(rows.detach(), chosen)[0]
 
@@ -139,8 +134,7 @@ def gather(rows: Tensor, chosen: Tensor | None = None) -> Tensor:
 def gather_together(several: Sequence[Tensor], chosen: Tensor | None = None) -> list[Tensor]:
     """As `gather`, of several kinds of rows in one message; the gradient of those that have one finds its way back.
 
-    Every rank is to compute the same loss of all rows. Gradients are averaged over ranks at the end, though each holds
-    only its own rows' part of the sum: a row's gradient is therefore multiplied by the number of ranks.
+    Every rank is to compute the same loss of all rows.
     """
     if size() == 1 or not several:
         return list(several)
@@ -159,6 +153,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        # Gradients are averaged over ranks at the end, though each rank holds its own rows' part of the sum only.
         return gradients[0][ctx.mine] * size(), None
 
 
@@ -172,7 +167,9 @@ def _gathered(rows: Tensor, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
     counts = [len(part) for part in places]
     if not max(counts):
         return rows, torch.arange(0, device=rows.device)
-    received = zip(_all_gathered(_padded(rows, max(counts))), counts, strict=True)
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
+    padded[: len(rows)] = rows
+    received = zip(_all_gathered(padded), counts, strict=True)
     order = torch.argsort(torch.cat(places)).to(rows.device)
     start = sum(counts[: rank()])
     found = torch.cat([part[:count] for part, count in received])
@@ -185,9 +182,3 @@ def _all_gathered(part: Tensor) -> list[Tensor]:
     with _rank_may_be_lost():
         dist.all_gather(parts, message)
     return [found.to(part.device) for found in parts]
-
-
-def _padded(rows: Tensor, length: int) -> Tensor:
-    padded = rows.new_zeros(length, *rows.shape[1:])
-    padded[: len(rows)] = rows
-    return padded

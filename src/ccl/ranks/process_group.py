@@ -29,10 +29,9 @@ def start(device_type: str) -> None:
 
 
 def fresh_store(store: Any, number: int, count: int) -> Any:
-    """A part of the store that no earlier attempt has written to.
+    """A part of the store that no earlier attempt has written to: torchrun keeps its store when it restarts ranks.
 
-    torchrun keeps its store when it restarts ranks (2.13), with the addresses of the dead in it, and who finds those
-    waits in vain. So each rank names itself anew, and all take the part of the first that has read their present name.
+    Each rank names itself anew, and all take the part of the first that has read their present name.
     """
     name, deadline = uuid4().hex, time.monotonic() + _MEETING.total_seconds()
     store.set(f"ccl/{number}", name)

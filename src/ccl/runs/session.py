@@ -58,8 +58,11 @@ class Session:
     def reporting(self) -> Iterator[None]:
         """Record in status.json how the block ended."""
         try:
-            with self.stop.instead_of(ConnectionError):  # a signal that ended another rank came here too
+            try:
                 yield
+            except ConnectionError:
+                self.stop.raise_if_asked()  # a signal that ended another rank came here too
+                raise
         except StoppedError as stopped:
             self.log.status("stopped", reason=str(stopped), peak_memory_bytes=self._peak())
             raise

@@ -1,8 +1,7 @@
 """Checkpoints that are either whole or not there: written aside, hashed, moved into place, verified before use.
 
 A checkpoint is `checkpoints/00000012/` with `state.safetensors`, the caller's small files and `manifest.json`: size and
-SHA-256 of each, and a SHA-256 of itself. Hashed are the bytes in memory before they are written: that needs no reading
-back, and finds what went wrong on the way to the disk. One process at a time: the caller holds the run's lock.
+SHA-256 of each, and a SHA-256 of itself. One process at a time: the caller holds the run's lock.
 """
 
 import errno
@@ -87,7 +86,7 @@ class CheckpointStore:
 
     @property
     def bad(self) -> list[tuple[Path, str]]:
-        """The file and the reason of each bad checkpoint that the last `newest` or `check` met."""
+        """The file and the reason of each bad checkpoint that the last `newest` met."""
         return list(self._bad.values())
 
     def save(
@@ -97,10 +96,7 @@ class CheckpointStore:
         files: Mapping[str, bytes] = {},
         number: int | None = None,
     ) -> Path:
-        """Write the next checkpoint and prune the oldest; a kill at any moment leaves the one before it good.
-
-        Its number is one more than the highest there is, unless the caller counts.
-        """
+        """Write the next checkpoint and prune the oldest; a kill at any moment leaves the one before it good."""
         if wrong := [name for name in files if not _PLAIN_NAME.fullmatch(name) or name in (STATE, MANIFEST)]:
             raise ValueError(f"not names for files of a checkpoint: {wrong}")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -154,14 +150,12 @@ class CheckpointStore:
 
     def check(self) -> list[Finding]:
         """Verify all checkpoints, the oldest first."""
-        self._bad, findings = {}, []
+        findings = []
         for folder in self._present():
             try:
                 about, reason = _load(folder).about, None
             except _UnusableError as error:
-                about = {}
-                self._bad[folder] = error.path, error.reason
-                reason = f"{error.path.name}: {error.reason}"
+                about, reason = {}, f"{error.path.name}: {error.reason}"
             num_bytes = sum(path.lstat().st_size for path in folder.glob("*"))
             findings.append(Finding(int(folder.name), folder, num_bytes, reason, about))
         return findings

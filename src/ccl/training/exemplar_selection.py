@@ -1,6 +1,6 @@
 """After a step: choose the images of D_t that the rehearsal memory keeps. Paper: §Rehearsal, the sampling strategy."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
@@ -88,7 +88,8 @@ def remember(
     The number of clusters is estimated where it is None. The answer is None if nothing is to be kept of any step.
     """
     memory, budget, row = learner.memory, selection.budget, row_of("memory.selection", selection.method)
-    if budget is None and selection.options.per_cluster == 0:
+    per_cluster, seed = selection.options.per_cluster, selection.seed
+    if budget is None and per_cluster == 0:
         return None
     is_estimated = selection.asks_clusters and num_clusters is None
     embeddings = torch.zeros(0)
@@ -97,75 +98,54 @@ def remember(
     number = num_clusters if selection.asks_clusters and num_clusters else 0
     # On one rank: another processor may round otherwise, and all must remember the same images.
     if is_estimated:
-        number = ranks.from_first(partial(estimate_num_clusters, embeddings, selection.seed, step))
+        number = ranks.from_first(partial(estimate_num_clusters, embeddings, seed, step))
     clusters, scores = torch.full((len(source),), -1), torch.full((len(source),), float("nan"))
     if CLUSTERS in row.needs:
-        clusters = ranks.from_first(partial(group, embeddings, number, selection.seed, step))  # (N,)
+        clusters = ranks.from_first(partial(group, embeddings, number, seed, step))  # (N,)
     if VIEWS in row.needs:
         scores = _scores(learner.product, source, viewer, step, selection)  # (N,)
-    images = _Candidates(source.ids, embeddings, clusters, scores, selection.seed, step)
-    if budget is None:
-        chosen = _of_clusters(images, number, selection)
+
+    def in_order(count: int, **images: Tensor) -> Tensor:
+        """At most `count` positions in the order of choice; a selection takes by name what it asks for."""
+        offered = {**images, "embeddings": embeddings, "seed": seed, "step": step, "count": count}
+        order: Tensor = ranks.from_first(partial(row.make, offered))
+        return order
+
+    step_images = {"ids": source.ids, "clusters": clusters, "scores": scores}
+    # The paper's two selections are not orders of choice where there is no budget.
+    if budget is None and selection.method == RANDOM:
+        chosen = random_draw(len(source), per_cluster * number, seed, step)
+    elif budget is None and selection.method == VIEW_VARIANCE:
+        chosen = lowest_scores(scores, clusters, per_cluster)
+    elif budget is None:
+        chosen = in_order(per_cluster * number, **step_images)
     else:
         room = budget.limit if ONE_POOL in row.gives else memory.room(budget)
-        order = images.in_order(selection.method, min(room, len(source)) if budget.unit == "images" else len(source))
+        order = in_order(min(room, len(source)) if budget.unit == "images" else len(source), **step_images)
         # No more images are encoded than must be measured.
         chosen = order[within((budget.size(source.encoded(position)) for position in order.tolist()), room)]
     if EMBEDDINGS in row.needs and VIEWS not in row.needs:
         scores[chosen] = torch.arange(float(len(chosen)))  # without scores, what was chosen first stays longest
     kept = chosen.sort().values
-    kinds = learner.stores if len(kept) else ()
-    images_kept = source.subset(kept)
     vectors: dict[str, Tensor] = {
-        kind: extract(learner.product, images_kept, viewer, selection.batch_size, kind) for kind in kinds
+        kind: extract(learner.product, source.subset(kept), viewer, selection.batch_size, kind)
+        for kind in (learner.stores if len(kept) else ())
     }
     memory.add(source, kept, step, clusters[kept], scores[kept], vectors)
     if budget is not None and ONE_POOL in row.gives:
-        held = _Candidates(memory.ids, embeddings, memory.clusters, memory.scores, selection.seed, step)
-        memory.cut(budget, held.in_order(selection.method, len(memory)))
+        memory.cut(budget, in_order(len(memory), ids=memory.ids, clusters=memory.clusters, scores=memory.scores))
     elif budget is not None:
-        memory.trim(budget, selection.seed)
+        memory.trim(budget, seed)
     return Remembered(number, is_estimated, int((memory.steps == step).sum()), len(memory))
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    """Images to choose from, and what is known of them; a selection takes of these what it asks for by name."""
-
-    ids: Tensor  # (N,)
-    embeddings: Tensor  # (N, D), or empty
-    clusters: Tensor  # (N,), or -1
-    scores: Tensor  # (N,), or nan
-    seed: int
-    step: int
-
-    def in_order(self, method: str, count: int) -> Tensor:
-        """At most `count` positions in the order of choice."""
-        offered = {field.name: getattr(self, field.name) for field in fields(self)}
-        row = row_of("memory.selection", method)
-        order: Tensor = ranks.from_first(partial(row.make, {**offered, "count": count}))
-        return order
-
-
-def _of_clusters(images: _Candidates, number: int, selection: Selection) -> Tensor:
-    """Positions of `per_cluster` images for each cluster; the paper's two selections are not orders of choice here."""
-    if selection.method == RANDOM:
-        count = selection.options.per_cluster * number
-        return random_draw(len(images.ids), count, images.seed, images.step)
-    if selection.method == VIEW_VARIANCE:
-        return lowest_scores(images.scores, images.clusters, selection.options.per_cluster)
-    return images.in_order(selection.method, selection.options.per_cluster * number)
 
 
 def _scores(encoder: Encoder, source: ImageSource, viewer: Viewer, step: int, selection: Selection) -> Tensor:
     """The views' spread, (N,), batch by batch, so that the views of a large step are never held at once."""
-    mine = ranks.own(torch.arange(len(source)))
+    batches = torch.split(ranks.own(torch.arange(len(source))), selection.batch_size)
+    moment, num_views = (step, SELECTION_EPOCH), selection.options.num_views
     scores = []
     with evaluating(encoder):
-        batches = torch.split(mine, selection.batch_size)
-        for batch in viewer.batches(
-            source, batches, moment=(step, SELECTION_EPOCH), num_views=selection.options.num_views
-        ):
+        for batch in viewer.batches(source, batches, moment=moment, num_views=num_views):
             embedded = [encoder(view).float().cpu() for view in batch.views]
             scores.append(view_variance(torch.stack(embedded, dim=1)))  # (n, V, D) -> (n,)
     return ranks.gather(torch.cat(scores), torch.ones(len(source), dtype=torch.bool))

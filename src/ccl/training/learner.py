@@ -21,9 +21,8 @@ CONTRAST = "contrast"
 class Learner(nn.Module):
     """The student f_q with its objective, the parts that keep the past by their names, and the rehearsal memory.
 
-    The composition says what a batch holds. Weights act from the second step on; in the first there is no past, and
-    only the objective acts, with weight 1. Where the encoder starts from weights that know something (`has_start`),
-    these are the past of the first step.
+    In the first step only the objective acts, with weight 1, unless the encoder starts from weights that know something
+    (`has_start`): these are its past.
     """
 
     def __init__(
@@ -94,11 +93,8 @@ class Learner(nn.Module):
 
     def wants_plain(self, num_images: int) -> Tensor | None:
         """Which positions of the source the parts want to see without augmentation, (num_images,); None for none."""
-        return self.is_old(num_images) if self.has_past and any(part.embeds_plain for part in self._retention) else None
-
-    def is_old(self, num_images: int) -> Tensor:
-        """Which positions of the source are of the rehearsal memory, (num_images,)."""
-        return torch.arange(num_images) >= self.num_new
+        is_wanted = self.has_past and any(part.embeds_plain for part in self._retention)
+        return torch.arange(num_images) >= self.num_new if is_wanted else None
 
     @property
     def _retention(self) -> list[Retention]:

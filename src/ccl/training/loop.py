@@ -36,8 +36,8 @@ def learn_stream(
 ) -> None:
     """Learn D_1 … D_N one after the other, and do `after_step` when each is learned.
 
-    With a `selection`, `num_clusters` says for each step how many groups its images are thought to have. `progress` is
-    where to begin or to resume; `save` is called wherever everything could be saved.
+    With a `selection`, `num_clusters` says how many groups the images of each step have. `progress` is where to begin
+    or to resume; `save` is called wherever everything could be saved.
     """
     at = progress or Progress()
     loop = Loop(learner, viewer, plan, at, selection, observer or Observer(), save)
@@ -92,8 +92,7 @@ class Loop:
                 if kept is not None:
                     self.observer.remembered(at.step, kept)
             if plan.statistics == "remembered":
-                # The memory alone where there is one: it holds a share of D_t too, and D_t beside it would outweigh all
-                # earlier steps.
+                # The memory alone: it holds a share of D_t too, and D_t beside it would outweigh all earlier steps.
                 remembered = learner.memory.source_like(new) if len(learner.memory) else new
                 reestimate(learner.product, remembered, self.viewer, plan.batch_size)
             if learner.statistics is not None:

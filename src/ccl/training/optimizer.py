@@ -42,9 +42,7 @@ class Plan:
     optimizer: OptimizerOptions = OptimizerOptions()
     batch_multiple: int = 1  # every batch is a multiple of this: the groups of split batch norm
     seed: int = 0
-    # What batch norms evaluate with after a step: what training gathered, what the remembered images have, or what
-    # each step's images had when it was learned.
-    statistics: Literal["running", "remembered", "accumulated"] = "running"
+    statistics: Literal["running", "remembered", "accumulated"] = "running"  # as `EncoderOptions.statistics`
 
     def make_optimizer(self, learner: nn.Module) -> torch.optim.Optimizer:
         """A fresh optimizer of all that a learner trains, for a new step."""
@@ -64,11 +62,7 @@ class Plan:
         return sgd
 
     def _parameter_groups(self, learner: nn.Module) -> list[dict[str, Any]]:
-        """One group in the learner's order; biases and norms that don't decay, and what has its own rate, are apart.
-
-        These are the parameters of one dimension, those that `Part.constant_rate` names, and stages of the backbone
-        where there is a `layer_decay`.
-        """
+        """One group in the learner's order; apart are what doesn't decay, `Part.constant_rate` and decayed stages."""
         parts = [part for part in learner.modules() if isinstance(part, Part)]
         apart = [part.get_submodule(name) for part in parts for name in part.constant_rate]
         constant = {parameter for module in apart for parameter in module.parameters()}
@@ -119,10 +113,7 @@ def _scales(learner: nn.Module, decay: float) -> dict[nn.Parameter, float]:
 
 
 def _begin_late_momenta(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """A weight whose first gradient comes later than others' begins with a momentum of zero, which is the same formula.
-
-    torch's fused form takes the momenta of all weights of a group, or none.
-    """
+    """Give a weight whose first gradient comes later than others' a momentum of zero: torch's fused form needs all."""
     for group in optimizer.param_groups:
         moved = [parameter for parameter in group["params"] if parameter.grad is not None]
         known = [optimizer.state[parameter].get("momentum_buffer") is not None for parameter in moved]

@@ -1,7 +1,6 @@
 """The number format of forward passes: float32, bfloat16, or float16 with scaled losses.
 
-Autocast acts inside `Encoder`, and so for the student, the key encoder and the teacher alike; embeddings leave it in
-float32, and losses, queues, updates and momentum stay there. float16 needs its losses scaled up, or gradients vanish.
+Autocast acts inside `Encoder`; embeddings leave it in float32, and losses, queues, updates and momentum stay there.
 """
 
 import functools

@@ -3,8 +3,6 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
@@ -36,15 +34,6 @@ class StopRequest:
         self.signal_number = number
         if self.is_immediate:
             raise StoppedError(number)
-
-    @contextmanager
-    def instead_of(self, expected: type[Exception]) -> Iterator[None]:
-        """Context manager: raises StoppedError in place of this exception where a signal has arrived."""
-        try:
-            yield
-        except expected:
-            self.raise_if_asked()
-            raise
 
     def raise_if_asked(self) -> None:
         """Raise StoppedError if a signal has arrived; call it once the state is saved."""

@@ -1,11 +1,7 @@
-"""One update of a learner: losses, gradients and their mean over ranks, the optimizer's step.
-
-Nothing moves on numbers that are not finite. Gradients of the last layers travel between ranks while the backward pass
-is at the first ones.
-"""
+"""One update of a learner: losses, gradients and their mean over ranks, the optimizer's step."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
@@ -36,19 +32,14 @@ def update(
     means = torch.stack([loss.detach().float() for loss in losses.values()])  # (terms,)
     sync.finish(means)  # of all ranks from here on
     values = dict(zip(losses, means.tolist(), strict=True))
-    _refuse_bad_losses(values, moment, batch.ids)
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise NotFiniteError(_bad_batch(f"the loss {name!r} is {value}", moment, batch.ids))
     if scaler is None or scaler.unscale(optimizer):
         _refuse_bad_gradients(learner, optimizer, moment, batch.ids)
         optimizer.step()
     learner.after_update(context)  # θ_k follows θ_q; Q and ESQ take their keys
     return values
-
-
-def _refuse_bad_losses(values: Mapping[str, float], moment: tuple[int, int], ids: Tensor) -> None:
-    """Raise before any update if a loss is not finite."""
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise NotFiniteError(_bad_batch(f"the loss {name!r} is {value}", moment, ids))
 
 
 def _refuse_bad_gradients(
@@ -72,11 +63,10 @@ def _bad_batch(what: str, moment: tuple[int, int], ids: Tensor) -> str:
 
 
 class GradientSync:
-    """Averages gradients over ranks: made before a backward pass, finished after it. One process: nothing.
+    """Averages gradients over ranks, from the last layers on while the backward pass is at the first ones.
 
-    Buckets are the same in every update, and all ranks send them in the same order, whichever is ready first: a sum
-    over ranks then rounds alike in an unbroken run and in a resumed one. What the backward pass comes to last travels
-    with all else at the end, so that a small network needs one message.
+    Buckets are the same in every update, and all ranks send them in the same order: so a sum over ranks rounds alike in
+    an unbroken run and in a resumed one. What fills no bucket travels at the end.
     """
 
     bucket_bytes = 25 * 2**20  # large enough for full bandwidth, small enough for a ResNet-50 to have three and a rest
