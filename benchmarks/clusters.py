@@ -22,8 +22,10 @@ from ccl.encoders import extract
 from ccl.loading import load_settings
 from ccl.memory import estimate_num_clusters, group
 from ccl.memory.clusters import drawn, grid
-from ccl.runs.build import build_learner, build_viewer
-from ccl.runs.run_folder import ENCODER, SETTINGS
+from ccl.reading import build_viewer
+from ccl.runs.build import build_learner
+from ccl.runs.folder_lock import SETTINGS
+from ccl.runs.run_folder import ENCODER
 from ccl.runs.stream_builder import build_stream
 from ccl.seeding import generator
 

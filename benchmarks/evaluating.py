@@ -13,8 +13,9 @@ from ccl.encoders import extract
 from ccl.evaluation import fit
 from ccl.loading import load_settings
 from ccl.memory import group, lowest_scores
+from ccl.reading import build_viewer
 from ccl.runs import run
-from ccl.runs.build import build_learner, build_selection, build_viewer
+from ccl.runs.build import build_learner, build_selection
 from ccl.runs.probing import paper_accuracy
 from ccl.runs.session import peak_memory
 from ccl.runs.stream_builder import build_stream

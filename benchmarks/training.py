@@ -15,8 +15,9 @@ from ccl.data import chain, epoch_batches
 from ccl.encoders import MomentumEncoder
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import load_settings
+from ccl.reading import build_viewer
 from ccl.runs import run
-from ccl.runs.build import build_learner, build_plan, build_viewer
+from ccl.runs.build import build_learner, build_plan
 from ccl.runs.session import Session
 from ccl.runs.stream_builder import build_stream
 from ccl.settings import Settings

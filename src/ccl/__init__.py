@@ -67,7 +67,7 @@ if TYPE_CHECKING:  # The promise: names that keep their meaning; each is importe
     from ccl.data.ingest import gather as gather
     from ccl.errors import UserError as UserError
     from ccl.loading import load_settings as load_settings
-    from ccl.runs.run import run as run
+    from ccl.runs.one_run import run as run
     from ccl.runs.run_folder import RunRecord as RunRecord
     from ccl.runs.run_folder import read_run as read_run
     from ccl.settings import Settings as Settings

@@ -1,6 +1,5 @@
 """Settings from presets, YAML files and --set: read safely, merged in order, and refused with advice."""
 
-import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -12,39 +11,7 @@ from pydantic import BaseModel, ValidationError
 from ccl.errors import RefusedError, UserError, did_you_mean
 from ccl.section import Explicit, merged
 from ccl.settings import WHOLE, Settings, own_defaults, settings_class
-
-# Settings that went out, by the value under which nothing changes: written folders have them.
-_GONE: Mapping[str, Any] = {
-    "distillation.plain_images": "old",
-    "distillation.reduction": "mean",
-    "distillation.rows": "plain",
-    "insdisc.bank_momentum": 0.5,
-    "insdisc.num_noise": None,
-    "insdisc.proximal": 0.0,
-    "lump.count": "same_updates",
-    "memory.include_plain": False,
-    "memory.replacement": False,
-    "memory.score": "variance",
-    "memory.top_up": True,
-    "moco_v2.reset_key_encoder": False,
-    "optimizer.carry_momentum": False,
-    "optimizer.trust": 0.02,
-    "pnr.teacher_statistics": "running",
-    "predictive_distillation.distance_temperature": None,
-    "predictive_distillation.teacher_statistics": "running",
-    "probe.network": "product",
-    "share.count": "same_updates",
-    "views.hue": None,
-}
-
-
-class _Loader(yaml.SafeLoader):
-    """A YAML loader that reads 1e-4 as a number; YAML 1.1 reads it as text."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+from ccl.settings_files import parse_yaml, read_yaml, without_gone
 
 
 def preset_names() -> list[str]:
@@ -67,7 +34,7 @@ def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Setti
 
 def read_settings(path: Path) -> Settings:
     """The settings that a run or an encoder wrote into its folder, by `dump_settings`."""
-    return validated(_yaml_of(path), are_whole=True)
+    return validated(read_yaml(path), are_whole=True)
 
 
 def _with_objective(values: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -99,21 +66,6 @@ def validated(values: Mapping[str, Any], *, are_whole: bool = False) -> Settings
         raise (RefusedError if is_refused else UserError)("\n".join(_explain(error, setting_names(model)))) from None
 
 
-def without_gone(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A file's settings without those that were removed; a removed one that changed something is refused."""
-    found = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
-    for setting, harmless in _GONE.items():
-        section, _, key = setting.partition(".")
-        inner = found.get(section)
-        if not isinstance(inner, dict) or key not in inner:
-            continue
-        if (value := inner.pop(key)) != harmless:
-            raise UserError(f"{setting} is {value!r}: that setting went out, and only {harmless!r} can be read")
-        if not inner:
-            del found[section]  # nothing else may be left of it
-    return found
-
-
 def dump_settings(settings: Settings) -> str:
     """The resolved settings as YAML that `read_settings` and `load_settings` read back."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -131,7 +83,7 @@ def _read(preset_or_file: str) -> dict[str, Any]:
         raise UserError(
             f"{preset_or_file!r} is neither a preset nor a file{did_you_mean(preset_or_file, preset_names())}"
         )
-    values = _yaml_of(path)
+    values = read_yaml(path)
     base = values.pop("extends", None)
     if base is None:
         return values
@@ -140,34 +92,13 @@ def _read(preset_or_file: str) -> dict[str, Any]:
     return merged(_read(base), values)
 
 
-def _yaml_of(path: Path) -> dict[str, Any]:
-    try:
-        return _yaml(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"can't read {path}: {error}") from None
-
-
-def _yaml(text: str, where: str) -> dict[str, Any]:
-    try:
-        values = _Loader(text).get_single_data()
-    except (yaml.YAMLError, RecursionError) as error:
-        where_exactly = getattr(error, "problem_mark", None)
-        line = f", line {where_exactly.line + 1}" if where_exactly else ""
-        raise UserError(f"{where}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise UserError(f"{where}: settings are 'key: value' lines, this is a {type(values).__name__}")
-    return values
-
-
 def _parse(assignment: str) -> dict[str, Any]:
     key, sign, text = assignment.partition("=")
     if not sign or not key:
         raise UserError(
             f"--set takes key=value, such as --set epochs=10 or --set memory.per_cluster=5; got {assignment!r}"
         )
-    value = _yaml(f"value: {text}" if text else "value:", f"--set {assignment}").get("value")
+    value = parse_yaml(f"value: {text}" if text else "value:", f"--set {assignment}").get("value")
     value = Explicit(value) if isinstance(value, dict) else value
     for part in reversed(key.strip().split(".")):
         value = {part: value}

@@ -23,38 +23,18 @@ from ccl.catalogue import (
     part_name,
     row_of,
 )
-from ccl.encoders import EncoderOptions
 from ccl.errors import RefusedError, UserError, did_you_mean
-from ccl.section import Count, CountOrZero, Fraction, Positive, Section, Weight, known, merged
+from ccl.reading import ReadingSettings
+from ccl.section import Count, Positive, Section, Weight, merged
 from ccl.strategies import STRATEGIES, Strategy, backbone_refusal, refusal
 from ccl.training import MemoryOptions, OptimizerOptions
-from ccl.views import ViewOptions
 
 WHOLE: Final = "whole"  # of a validation's context: the values lack only what was not known when they were written
-Classes = Count | str | list[str]
 
 
 def _names(text: str) -> list[str]:
     """Names joined by commas, but for those within the braces of a pattern."""
     return [name.strip() for name in re.split(r",(?![^{]*\})", text) if name.strip()]
-
-
-class DataSettings(Section):
-    """Where images come from."""
-
-    root: str | None = None  # None: CCL_DATA, else ./data
-    download: bool = False  # fetch CIFAR from its official address if it is absent
-    # How the images are cut in steps (docs/streams.md); auto: domain for several datasets, class for one
-    stream: Literal["auto", "class", "domain", "data", "blurred", "free"] = "auto"
-    # blurred: the share of a step's images that arrive in others; free: how far classes overlap in time; None: 0.2
-    mixing: Fraction | None = None
-    chunk: Count | None = None  # free: images of a step, and `steps` follows from it; None: equal ones, as `steps` says
-    seed: CountOrZero | None = None  # of the order of classes and images alone; None: the run's own seed
-    resize: Count | None = None  # bring every image to this side once and keep all in memory
-    # The first so many, a file of names, or names; or one of these for some datasets of several, by their names.
-    classes: Classes | dict[str, Classes] | None = None
-    images_per_class: Count | None = None  # at most so many of each class, the first ones
-    workers: CountOrZero = 2  # processes that decode files; in-memory sets need none
 
 
 class ProbeSettings(Section):
@@ -70,13 +50,6 @@ class ProbeSettings(Section):
     def adds_paper_accuracy(self) -> bool:
         """Whether the paper's protocol gives a number beside the matrix: a matrix by it has that number already."""
         return self.paper_protocol and (self.matrix == "cached" or self.after == "never")
-
-
-class PerformanceSettings(Section):
-    """Performance of the arithmetic; changes nothing but rounding."""
-
-    channels_last: Literal["auto"] | bool = "auto"  # auto: on CPU and CUDA below float32, unless batch norm is split
-    compile: bool = False  # torch.compile: minutes at the start, and a compiler must be there
 
 
 class CheckpointSettings(Section):
@@ -100,58 +73,35 @@ WeightSettings = create_model(
 )
 
 
-class _Common(Section):
-    """Settings without a section, and the sections above."""
+class _Common(ReadingSettings):
+    """What learning takes beside what reading takes, but for the options of parts."""
 
     # several, joined by commas on the command line: a domain-incremental stream
     dataset: list[str] = Field(["cifar100"])
-    strategy: str = "ccl"  # a row of `ccl methods`: what is kept of a step, and what uses it
     objective: str = "moco_v2"  # a row of `ccl methods`: how the present is learned
     retention: list[str] | None = None  # the parts that keep the past; None: the strategy's own
     composition: str | None = None  # what a batch holds; None: the strategy's own
-    weight_rule: str | None = None  # what becomes of weights between updates or steps; None: the strategy's own
     steps: Count | None = None  # None: as many as datasets or chunks, or 5
     epochs: Count = 200  # per step
     batch_size: Count = 512  # images of a batch over all processes, old ones included
     temperature: Positive = 0.1  # of the objective, and of every part that has none of its own
-    seed: CountOrZero = 0  # of class order, initialisation and every draw
-    device: str = "auto"  # auto, cpu, cuda, cuda:1 or mps
-    # auto: float32 on CPU and MPS; on CUDA bfloat16, or float16 with scaled losses where that is missing
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    threads: Count | None = None  # None: as torch finds them
     trackers: list[Literal["tensorboard", "wandb", "mlflow"]] = Field([])  # each an extra: pip install '.[wandb]'
-    data: DataSettings = DataSettings()
-    views: ViewOptions = ViewOptions()
-    encoder: EncoderOptions = EncoderOptions()
     optimizer: OptimizerOptions = OptimizerOptions()
     memory: MemoryOptions = MemoryOptions()
     weights: WeightSettings = WeightSettings()
     probe: ProbeSettings = ProbeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
-    performance: PerformanceSettings = PerformanceSettings()
 
     @field_validator("dataset", "trackers", "retention", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return _names(value) if isinstance(value, str) else value
 
-    @field_validator("strategy")
-    @classmethod
-    def _known_strategy(cls, value: str) -> str:
-        return known("strategy", value, STRATEGIES)
-
     @field_validator("objective", "retention", "composition", "weight_rule")
     @classmethod
     def _known_parts(cls, value: Any, info: ValidationInfo) -> Any:
         for name in value if isinstance(value, list) else [value] if value else []:
             known_part(str(info.field_name), name)
-        return value
-
-    @field_validator("device")
-    @classmethod
-    def _known_device(cls, value: str) -> str:
-        if value.split(":")[0] not in ("auto", "cpu", "cuda", "mps"):
-            raise ValueError("a device is auto, cpu, cuda, cuda:1 or mps")
         return value
 
 
@@ -200,11 +150,6 @@ class Settings(_WithParts):
         return merged(own_defaults(str(chosen["objective"]), str(chosen["strategy"])), values)
 
     @property
-    def is_too_narrow_for_channels_last(self) -> bool:
-        """Below 8 channels torch 2.13 corrupts memory in the backward pass of a ResNet's strided convolutions."""
-        return self.encoder.backbone.startswith("resnet") and (self.encoder.width or 64) < 8
-
-    @property
     def method(self) -> Strategy:
         """The strategy's row with what these settings change of it."""
         own, weights = STRATEGIES[self.strategy], self.weights.model_dump()
@@ -215,7 +160,7 @@ class Settings(_WithParts):
             selection=own.selection and (self.memory.selection or own.selection),
             retention=tuple(name for name in names if weights[part_name(name)] > 0),
             composition=self.composition or own.composition,
-            weight_rule=self.weight_rule or own.weight_rule,
+            weight_rule=self.used_weight_rule,
         )
 
     @property

@@ -9,7 +9,8 @@ from pathlib import Path
 from processes import Process
 from safetensors.torch import load_file
 
-from ccl.runs.run_folder import ACCURACY, CHECKPOINTS, TIMES, read_rows, read_status
+from ccl.runs.folder_lock import read_status
+from ccl.runs.run_folder import ACCURACY, CHECKPOINTS, TIMES, read_rows
 from ccl.training.checkpoint import CheckpointStore
 
 # Three steps of embedded images, some ten seconds of learning on one thread.

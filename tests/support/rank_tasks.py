@@ -19,8 +19,9 @@ from ccl.encoders import Encoder, extract
 from ccl.encoders.batch_norm import normalised_over_ranks
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
+from ccl.reading import build_viewer
 from ccl.runs import run
-from ccl.runs.build import build_learner, build_viewer
+from ccl.runs.build import build_learner
 from ccl.runs.run_folder import ENCODER
 from ccl.runs.stream_builder import Stream, build_stream
 from ccl.seeding import permutation

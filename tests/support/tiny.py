@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ccl.data import ImageSource
 from ccl.loading import load_settings
-from ccl.runs.build import build_learner, build_plan, build_selection, build_viewer
+from ccl.reading import build_viewer
+from ccl.runs.build import build_learner, build_plan, build_selection
 from ccl.runs.stream_builder import Stream, build_stream
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Remembered, learn_stream

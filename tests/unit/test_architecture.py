@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "ccl"
 
 # Upstream first. A module may import from its own layer and from those before it.
 LAYERS = [
-    ["errors", "atomic_files"],
+    ["errors", "atomic_files", "settings_files"],
     ["section", "seeding", "catalogue", "ranks"],
     ["strategies"],
     ["data"],
@@ -26,6 +26,7 @@ LAYERS = [
     ["retention"],
     ["weight_rules"],
     ["training"],
+    ["reading"],
     ["evaluation"],
     ["settings"],
     ["loading"],

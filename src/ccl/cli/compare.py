@@ -133,9 +133,9 @@ def run_and_report(
     With --detach, runs are only submitted, and those that are complete by now are reported.
     """
     from ccl.cli.grid_display import make_grid_display
+    from ccl.reading import build_device
     from ccl.report.run_page import write_outcome
     from ccl.report.tables import print_tables
-    from ccl.runs.build import build_device
     from ccl.runs.forecast import refuse_too_large
     from ccl.runs.grid import run_grid
 

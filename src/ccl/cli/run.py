@@ -47,9 +47,9 @@ def run(
         return
 
     from ccl import ranks, runs  # after the settings: a typo is reported at once, torch takes seconds
+    from ccl.reading import build_device
     from ccl.report.run_page import write_page
     from ccl.report.tables import print_tables
-    from ccl.runs.build import build_device
     from ccl.runs.display import make_display
 
     ranks.start(build_device(settings).type)
@@ -67,8 +67,9 @@ def _show_cost(settings: "Settings") -> None:
     """The forecast for these settings, with a rate measured on this machine."""
     import torch
 
+    from ccl.reading import build_device
     from ccl.runs import forecast
-    from ccl.runs.build import build_device, resolved
+    from ccl.runs.build import resolved
 
     device, settings = build_device(settings), resolved(settings)
     forecast.refuse_too_large(settings, device)

@@ -39,16 +39,18 @@ from ccl.data import (
     write_bad_images,
 )
 from ccl.errors import UserError, counted
-from ccl.loading import without_gone
-from ccl.runs.build import build_device, build_learner, build_plan, build_selection, build_viewer, resolved
+from ccl.reading import build_device, build_viewer
+from ccl.runs.build import build_learner, build_plan, build_selection, resolved
 from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import clock, learner_bytes, refuse_too_large, seconds_here, size, work
-from ccl.runs.run import code_hash
+from ccl.runs.one_run import code_hash
 from ccl.runs.run_folder import METRICS, read_rows
-from ccl.runs.session import Session, by_part, joined_parts
+from ccl.runs.session import Session
 from ccl.section import merged
 from ccl.settings import Settings, differences
+from ccl.settings_files import without_gone
 from ccl.training import Learner, Loop, Observer, Progress
+from ccl.training.checkpoint import by_part, joined_parts
 from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
 

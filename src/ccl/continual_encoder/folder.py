@@ -17,17 +17,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccl.atomic_files import write_file
 from ccl.errors import UserError
-from ccl.loading import dump_settings, read_settings
 from ccl.memory import RehearsalMemory
-from ccl.runs.folder_lock import Kind, locked
-from ccl.runs.run_folder import SETTINGS, read_status
-from ccl.runs.session import by_part
-from ccl.settings import Settings
-from ccl.training.checkpoint import Checkpoint, CheckpointStore, DamagedError
+from ccl.reading import ReadingSettings, read_reading_settings
+from ccl.runs.folder_lock import SETTINGS, Kind, locked, read_status
+from ccl.training.checkpoint import Checkpoint, CheckpointStore, DamagedError, by_part
+
+if TYPE_CHECKING:
+    from ccl.settings import Settings
 
 FORMAT = 1
 LEDGER, VERSIONS, SEEN, STEPS, LEARNING = "state.json", "versions", "seen", "steps", "learning"
@@ -118,12 +118,20 @@ class EncoderFolder:
         """Replace `state.json`; from here on this ledger is current."""
         write_file(self.path / LEDGER, json.dumps({"format": FORMAT, **asdict(ledger)}, indent=1))
 
-    def settings(self) -> Settings | None:
+    def settings(self) -> "Settings | None":
         """None before the first drop."""
+        from ccl.loading import read_settings  # which imports every part of the method
+
         path = self.path / SETTINGS
         return read_settings(path) if path.is_file() else None
 
-    def write_settings(self, settings: Settings) -> None:
+    def reading_settings(self) -> ReadingSettings:
+        """Those with which its versions read images."""
+        return read_reading_settings(self.path / SETTINGS)
+
+    def write_settings(self, settings: "Settings") -> None:
+        from ccl.loading import dump_settings
+
         write_file(self.path / SETTINGS, dump_settings(settings))
 
     def version(self, number: int | None = None) -> Checkpoint:

@@ -17,11 +17,9 @@ from ccl.data.ingest import ingest
 from ccl.encoders import Encoder, EncoderOptions, extract
 from ccl.errors import UserError
 from ccl.memory import FeatureQueue
-from ccl.runs.build import build_device, build_encoder, build_learner, build_viewer
-from ccl.runs.session import by_part
-from ccl.settings import Settings
+from ccl.reading import build_device, build_encoder, build_viewer
 from ccl.training import Learner
-from ccl.training.checkpoint import Checkpoint
+from ccl.training.checkpoint import Checkpoint, by_part
 from ccl.views import Recipe, Viewer
 
 STUDENT = "encoder."  # the learner's tensors that are the student's
@@ -151,14 +149,14 @@ def frozen(folder: str | Path, version: int | None = None) -> FrozenEncoder:
     20
     """
     encoder_folder = EncoderFolder(Path(folder))
-    checkpoint = encoder_folder.version(version)
-    return thawed(_settings(encoder_folder), checkpoint)
+    return thawed(encoder_folder, encoder_folder.version(version))
 
 
-def start_encoder(folder: EncoderFolder, settings: Settings) -> FrozenEncoder:
+def start_encoder(folder: EncoderFolder) -> FrozenEncoder:
     """The encoder before its first drop: version 0 where there is one, else as it is initialised from the seed."""
     if 0 in folder.versions.numbers():
-        return thawed(settings, folder.load(0))
+        return thawed(folder, folder.load(0))
+    settings = folder.reading_settings()
     device = build_device(settings)
     encoder = build_encoder(settings, device)
     encoder.eval()
@@ -171,14 +169,7 @@ def frozen_start(folder: str | Path) -> FrozenEncoder:
     >>> ccl.frozen_start("my-encoder").version
     0
     """
-    encoder_folder = EncoderFolder(Path(folder))
-    return start_encoder(encoder_folder, _settings(encoder_folder))
-
-
-def _settings(folder: EncoderFolder) -> Settings:
-    settings = folder.settings()
-    assert settings is not None, "an encoder folder with a version has settings"
-    return settings
+    return start_encoder(EncoderFolder(Path(folder)))
 
 
 def student_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
@@ -187,12 +178,17 @@ def student_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
     return {name.removeprefix(STUDENT): value for name, value in tensors.items() if name.startswith(STUDENT)}
 
 
-def thawed(settings: Settings, checkpoint: Checkpoint) -> FrozenEncoder:
+def thawed(folder: EncoderFolder, checkpoint: Checkpoint) -> FrozenEncoder:
     """The encoder that a version holds."""
+    settings = folder.reading_settings()
     device = build_device(settings)
-    if settings.method.weight_rule and checkpoint.about["steps"]:
+    if settings.used_weight_rule and checkpoint.about["steps"]:
+        from ccl.runs.build import build_learner
+
         # What is used may be another network than the student: the rule knows.
-        learner = build_learner(settings, device)
+        whole = folder.settings()
+        assert whole is not None, "an encoder folder with a version has settings"
+        learner = build_learner(whole, device)
         load_learner(learner, by_part(checkpoint.tensors)["learner"])
         encoder = learner.product
     else:

@@ -83,9 +83,9 @@ def judged(
     past: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Health, verdict, what was gained and lost, and accuracy on labelled images, as JSON values."""
-    before = None if parent is None else thawed(settings, parent)
+    before = None if parent is None else thawed(folder, parent)
     # Of the first drop on weights, the version before is the start.
-    start = before if before is not None and before.version == 0 else start_encoder(folder, settings)
+    start = before if before is not None and before.version == 0 else start_encoder(folder)
     # What was remembered then, also what was let go since; where nothing was, what is remembered now.
     memory = learner.memory if parent is None else folder.memory_of(parent.number)
     has_old = parent is not None and len(memory) > 1

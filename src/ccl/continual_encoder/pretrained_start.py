@@ -19,13 +19,14 @@ from ccl.encoders.stages import stages
 from ccl.encoders.weights import ABOUT, read_config
 from ccl.errors import UserError
 from ccl.memory import RehearsalMemory
-from ccl.runs.build import Start, build_device, build_encoder, build_learner, build_selection, build_start, resolved
+from ccl.reading import build_device, build_encoder
+from ccl.runs.build import Start, build_learner, build_selection, build_start, resolved
 from ccl.runs.folder_lock import locked
-from ccl.runs.session import joined_parts
 from ccl.section import merged
 from ccl.seeding import permutation
 from ccl.settings import Settings
 from ccl.training import Observer
+from ccl.training.checkpoint import joined_parts
 
 BEFORE = -1  # the step of images that stand for what was known before the first
 _SMALLER = 128  # px: the size in which a network that can read it learns on a CPU

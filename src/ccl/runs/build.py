@@ -12,31 +12,18 @@ from torch import Tensor, nn
 from ccl import ranks
 from ccl.catalogue import TORCHVISION, foreign_kind, part_name, row_of
 from ccl.composition import Composition
-from ccl.encoders import Encoder, EncoderOptions, make_backbone, make_encoder, split_batch_norm
+from ccl.encoders import Encoder, EncoderOptions, make_backbone, split_batch_norm
 from ccl.encoders.batch_norm_statistics import AccumulatedStatistics
 from ccl.encoders.factory import PRETRAINED, found_features, make_foreign, refuse_random
 from ccl.encoders.weights import ImageFormat, Matched, matched, read_config, read_weights
 from ccl.errors import UserError
+from ccl.reading import build_encoder
 from ccl.seeding import seeded
 from ccl.settings import Settings
 from ccl.training import Learner, Plan, Selection
 from ccl.training.learner import CONTRAST
-from ccl.training.precision import LossScaler, choose
-from ccl.views import Viewer
+from ccl.training.precision import LossScaler
 from ccl.views.recipes import IMAGENET_MEAN, IMAGENET_STD
-
-
-def build_viewer(settings: Settings, device: torch.device) -> Viewer:
-    """The viewer of training and selection, and of plain images in the probe."""
-    return Viewer(settings.views.to_recipe(), settings.seed, device, settings.data.workers)
-
-
-def build_encoder(settings: Settings, device: torch.device, start: Mapping[str, Tensor] | None = None) -> Encoder:
-    """The student, freshly initialised from the seed, but for the weights that it starts from."""
-    encoder = make_encoder(settings.encoder, size=settings.views.to_recipe().size, start=start, seed=settings.seed)
-    dtype = choose(settings.precision, device)
-    encoder.compute_in(dtype, uses_channels_last(settings, device, dtype))
-    return encoder.to(device)
 
 
 def build_learner(settings: Settings, device: torch.device, start: Mapping[str, Tensor] | None = None) -> Learner:
@@ -65,16 +52,6 @@ def build_learner(settings: Settings, device: torch.device, start: Mapping[str, 
 def has_start(settings: Settings) -> bool:
     """Whether the encoder knows something before the first step."""
     return settings.encoder.weights is not None
-
-
-def uses_channels_last(settings: Settings, device: torch.device, dtype: torch.dtype) -> bool:
-    asked = settings.performance.channels_last
-    if asked != "auto":
-        return asked
-    # A CPU's convolutions and tensor cores read channels last (docs/performance.md); split batch norm lays groups side
-    # by side as channels, and would copy every time. Never by timing, so that bits are a function of the settings.
-    is_faster = device.type == "cpu" or (device.type == "cuda" and dtype is not torch.float32)
-    return is_faster and settings.encoder.batch_norm_groups == 1 and not settings.is_too_narrow_for_channels_last
 
 
 def build_composition(settings: Settings) -> Composition:
@@ -119,32 +96,6 @@ def build_selection(settings: Settings) -> Selection | None:
     """The selection of each step; None where the strategy keeps nothing."""
     method = settings.method.selection
     return None if method is None else Selection(method, settings.memory, seed=settings.seed)
-
-
-def build_device(settings: Settings) -> torch.device:
-    """The device asked for, or the best there is, each process its own; sets the number of threads too."""
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    name, is_alone = settings.device, not ranks.is_launched()
-    if name == "auto":
-        has_mps = is_alone and torch.backends.mps.is_available()
-        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
-    if not is_alone and name not in ("cpu", "cuda"):
-        raise UserError(f"device {name} is one device for several processes; set device=cuda, cpu or auto")
-    if not is_alone and name == "cuda":
-        name = f"cuda:{ranks.local_rank()}"
-    kind, _, number = name.partition(":")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise UserError(
-            f"device {name} is not there: torch sees {torch.cuda.device_count()} CUDA devices; try device=cpu"
-        )
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise UserError("device mps is not there; try device=cpu")
-    if kind == "cuda" and not is_alone:
-        torch.cuda.set_device(int(number))  # where messages between processes live
-    device = torch.device(name)
-    choose(settings.precision, device)  # refused here, before any data is read
-    return device
 
 
 def refuse_ranks(settings: Settings) -> None:

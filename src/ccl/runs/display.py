@@ -3,16 +3,18 @@
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from ccl.catalogue import short_of
-from ccl.evaluation import ProbeResult
 from ccl.strategies import STRATEGIES, strategy_title
 from ccl.training import Observer, Remembered
+
+if TYPE_CHECKING:
+    from ccl.evaluation import ProbeResult
 
 _EVERY = 10.0  # seconds between two lines of a log
 
@@ -62,7 +64,7 @@ class Display(Observer):
         kept = f"{what.num_kept:,} of its images{clusters if what.num_clusters else ''}"
         self.note(f"{self._title} after step {step + 1}: remembers {kept}, {what.num_images:,} in all")
 
-    def probed(self, step: int | None, result: ProbeResult) -> None:
+    def probed(self, step: int | None, result: "ProbeResult") -> None:
         when = "as initialised" if step is None else f"after step {step + 1}"
         each = " ".join(f"{accuracy:.1f}" for accuracy in result.per_step)
         self.note(f"{self._title} {when}: all classes {result.all_class_total:.1f} %, each step's own {each}")

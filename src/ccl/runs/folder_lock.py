@@ -1,17 +1,18 @@
-"""The lock of a folder that a command writes to: one process at a time, no folder with foreign files."""
+"""Lock and status of a folder that a command writes to: one process at a time, no folder with foreign files."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from ccl.errors import UserError
-from ccl.runs.run_folder import SETTINGS, read_status
 
-LOCK = ".lock"
+LOCK, STATUS, SETTINGS = ".lock", "status.json", "settings.yaml"
 
 
 @dataclass(frozen=True)
@@ -74,3 +75,12 @@ def _refuse_other_files(folder: Path, kind: Kind, named: str) -> None:
         return
     if any(name != LOCK and not (name.startswith(".") and ".part" in name) for name in os.listdir(folder)):
         raise UserError(f"{named} is not {kind.title} and not empty: it has no {kind.marker}; name another folder")
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """The content of status.json; {} where there is none that can be read."""
+    try:
+        status = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}

@@ -12,7 +12,8 @@ import torch
 from ccl.catalogue import foreign_kind
 from ccl.data import ArraySource
 from ccl.errors import UserError
-from ccl.runs.build import build_composition, build_device, build_learner, build_plan, build_selection, build_viewer
+from ccl.reading import build_device, build_viewer
+from ccl.runs.build import build_composition, build_learner, build_plan, build_selection
 from ccl.runs.stream_builder import build_stream, cut
 from ccl.settings import Settings
 from ccl.strategies import RANDOM

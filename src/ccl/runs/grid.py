@@ -13,9 +13,10 @@ from ccl.data import load_dataset
 from ccl.data.cifar import LAYOUTS
 from ccl.errors import UserError
 from ccl.loading import dump_settings, read_settings
+from ccl.runs.folder_lock import SETTINGS
 from ccl.runs.grid_cells import Cell
 from ccl.runs.jobs import Job, LocalJobs, LocalProcess, why_failed
-from ccl.runs.run_folder import SETTINGS, RunRecord, is_finished, read_run
+from ccl.runs.run_folder import RunRecord, is_finished, read_run
 from ccl.runs.slurm import SlurmJob, SlurmJobs
 from ccl.training.stop_signals import StopRequest
 

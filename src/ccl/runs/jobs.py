@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ccl.runs.folder_lock import is_held
-from ccl.runs.run_folder import CHECKPOINTS, METRICS, PROTOCOL, read_status
+from ccl.runs.folder_lock import is_held, read_status
+from ccl.runs.run_folder import CHECKPOINTS, METRICS, PROTOCOL
 
 _LINES_SHOWN = 2  # of a failed job's output
 _TAIL = 16_384  # bytes at the end of metrics.jsonl; the longest row, of a probe over a hundred steps, has 5,000

@@ -15,13 +15,12 @@ from ccl.atomic_files import write_file
 from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import dump_settings, read_settings
+from ccl.runs.folder_lock import SETTINGS, STATUS, read_status
 from ccl.runs.trackers import Tracker
 from ccl.settings import Settings, differences
 from ccl.training import Observer, Remembered
 
-SETTINGS = "settings.yaml"
 PROTOCOL = "protocol.json"
-STATUS = "status.json"
 METRICS = "metrics.jsonl"
 ACCURACY = "accuracy.csv"
 CHECKPOINTS = "checkpoints"
@@ -212,15 +211,6 @@ def read_run(folder: str | Path) -> RunRecord:
         )
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{folder}: can't be read as a run folder: {error}") from error
-
-
-def read_status(folder: Path) -> dict[str, Any]:
-    """The content of status.json; {} where there is none that can be read."""
-    try:
-        status = json.loads((folder / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:

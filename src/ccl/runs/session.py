@@ -4,25 +4,24 @@ import ctypes
 import hashlib
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ccl import ranks
 from ccl.errors import StoppedError, UserError
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import dump_settings
 from ccl.memory import RehearsalMemory
-from ccl.runs.run_folder import CHECKPOINTS, RunLog, read_status
+from ccl.runs.folder_lock import read_status
+from ccl.runs.run_folder import CHECKPOINTS, RunLog
 from ccl.runs.trackers import Tracker
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Observers, Progress, SavePoint
-from ccl.training.checkpoint import CheckpointStore
+from ccl.training.checkpoint import CheckpointStore, by_part, joined_parts
 from ccl.training.stop_signals import StopRequest
 
 # Saving may take one part in so many of the time; epochs shorter than that are not worth a checkpoint each.
@@ -161,20 +160,6 @@ class Session:
         self.log.resume(checkpoint.about["log"])
         self._restored_stamp = checkpoint.about
         return Progress.restored(checkpoint.about["position"], parts["optimizer"])
-
-
-def joined_parts(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The state of each part as a checkpoint's tensors "part/name"."""
-    return {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
-
-
-def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """A checkpoint's tensors "part/name" by part; one that is not there is empty."""
-    parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for key, value in tensors.items():
-        part, _, name = key.partition("/")
-        parts[part][name] = value
-    return parts
 
 
 def _stamp(settings: Settings, data_fingerprint: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -243,3 +244,17 @@ def _read(path: Path, entry: Mapping[str, Any] | None = None) -> bytes:
     if entry is not None and hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise DamagedError(path, "its SHA-256 is not the manifest's")
     return content
+
+
+def joined_parts(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The state of each part as a checkpoint's tensors "part/name"."""
+    return {f"{part}/{name}": value for part, state in parts.items() for name, value in state.items()}
+
+
+def by_part(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """A checkpoint's tensors "part/name" by part; one that is not there is empty."""
+    parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for key, value in tensors.items():
+        part, _, name = key.partition("/")
+        parts[part][name] = value
+    return parts

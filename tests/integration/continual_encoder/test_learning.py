@@ -21,10 +21,10 @@ from ccl.continual_encoder import judge
 from ccl.continual_encoder.folder import ENCODER, STEPS, EncoderFolder
 from ccl.data import Dataset
 from ccl.errors import UserError
-from ccl.runs.folder_lock import locked
-from ccl.runs.run_folder import read_rows, read_status
-from ccl.runs.session import Session, by_part
-from ccl.training.checkpoint import DiskFullError
+from ccl.runs.folder_lock import locked, read_status
+from ccl.runs.run_folder import read_rows
+from ccl.runs.session import Session
+from ccl.training.checkpoint import DiskFullError, by_part
 
 QUIET: dict[str, Any] = {"progress": False}
 

@@ -13,9 +13,8 @@ from tiny import learn, tiny_settings
 from ccl.errors import UserError
 from ccl.runs import run
 from ccl.runs.build import build_learner
-from ccl.runs.folder_lock import locked
-from ccl.runs.run import stored
-from ccl.runs.run_folder import STATUS
+from ccl.runs.folder_lock import STATUS, locked
+from ccl.runs.one_run import stored
 from ccl.runs.session import peak_memory
 
 CHILD = "from ccl.runs.session import peak_memory; print(peak_memory())"

@@ -15,7 +15,7 @@ from ccl.report.arm_table import stamp
 from ccl.runs import run
 from ccl.runs.display import PlainDisplay
 from ccl.runs.forecast import step_sizes
-from ccl.runs.run import worth_knowing
+from ccl.runs.one_run import worth_knowing
 from ccl.runs.stream_builder import Stream, build_stream
 
 SMALL = (

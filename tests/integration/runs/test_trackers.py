@@ -27,7 +27,8 @@ from ccl.errors import StoppedError, UserError
 from ccl.loading import load_settings
 from ccl.runs import run
 from ccl.runs.display import PlainDisplay
-from ccl.runs.run_folder import METRICS, SETTINGS
+from ccl.runs.folder_lock import SETTINGS
+from ccl.runs.run_folder import METRICS
 from ccl.runs.trackers import Tracker, make_trackers, scalars
 from ccl.settings import differences
 
@@ -279,7 +280,7 @@ def test_a_missing_package_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)  # Python's own way to say that it can't be imported
-    monkeypatch.setattr(sys.modules["ccl.runs.run"], "build_device", lambda *_: pytest.fail("work was begun"))
+    monkeypatch.setattr(sys.modules["ccl.runs.one_run"], "build_device", lambda *_: pytest.fail("work was begun"))
     with pytest.raises(UserError) as caught:
         run(load_settings("demo", [f"trackers={name}"]), tmp_path / "run", PlainDisplay(Console(quiet=True)))
     assert f"pip install '.[{name}]'" in str(caught.value)

@@ -10,7 +10,8 @@ from tiny import Watcher, learn, tiny_settings
 from ccl.encoders import Embedded, Encoder, evaluating, extract
 from ccl.memory import RehearsalMemory, group
 from ccl.part import BatchContext, Contrast, Objective, Retention
-from ccl.runs.build import build_learner, build_selection, build_viewer
+from ccl.reading import build_viewer
+from ccl.runs.build import build_learner, build_selection
 from ccl.runs.stream_builder import build_stream
 from ccl.training import Learner, NotFiniteError, remember
 from ccl.views import ViewBatch

@@ -15,8 +15,9 @@ from tiny import Watcher, learn, tiny_settings
 from torch import Tensor, nn
 
 from ccl.errors import UserError
+from ccl.reading import build_device, uses_channels_last
 from ccl.runs import run
-from ccl.runs.build import build_device, build_learner, build_plan, uses_channels_last
+from ccl.runs.build import build_learner, build_plan
 from ccl.runs.stream_builder import build_stream
 from ccl.training import NotFiniteError, Progress, precision
 from ccl.training.precision import LossScaler, choose, trouble_with

@@ -18,7 +18,8 @@ from tiny import same, tiny_settings
 from ccl.catalogue import NEGATIVES, OBJECTIVES
 from ccl.errors import UserError
 from ccl.ranks.process_group import fresh_store
-from ccl.runs.build import build_device, build_learner
+from ccl.reading import build_device
+from ccl.runs.build import build_learner
 from ccl.runs.stream_builder import build_stream
 
 Spread = Callable[[str], list[dict[str, Any]]]

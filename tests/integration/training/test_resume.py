@@ -21,7 +21,7 @@ from ccl.training import Learner
 from ccl.training import loop as loop_module
 from ccl.training.checkpoint import CheckpointStore
 
-run_module = importlib.import_module("ccl.runs.run")
+run_module = importlib.import_module("ccl.runs.one_run")
 
 
 @pytest.fixture(scope="module")

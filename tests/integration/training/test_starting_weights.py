@@ -16,7 +16,7 @@ from ccl.encoders.stages import stages
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.runs.build import build_learner, build_plan, build_start, resolved
-from ccl.runs.run import run
+from ccl.runs.one_run import run
 from ccl.runs.stream_builder import build_stream
 
 CPU = torch.device("cpu")

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from ccl.catalogue import OBJECTIVES, RETENTION
 from ccl.encoders import MomentumEncoder, SplitBatchNorm
 from ccl.errors import UserError
-from ccl.runs.build import build_device, build_learner
+from ccl.reading import build_device
+from ccl.runs.build import build_learner
 from ccl.runs.stream_builder import build_stream
 
 ONE = "encoder.batch_norm_groups=1"

@@ -5,7 +5,8 @@ import pytest
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.memory import Budget
-from ccl.runs.build import build_device, build_selection
+from ccl.reading import build_device
+from ccl.runs.build import build_selection
 from ccl.runs.stream_builder import build_stream
 from ccl.settings import differences
 

@@ -15,17 +15,8 @@ from safetensors.torch import save_file
 from ccl import ranks
 from ccl.data import describe, write_bad_images
 from ccl.evaluation import AccuracyMatrix, embed_evenly
-from ccl.runs.build import (
-    Start,
-    build_device,
-    build_learner,
-    build_plan,
-    build_selection,
-    build_start,
-    build_viewer,
-    resolved,
-    uses_channels_last,
-)
+from ccl.reading import build_device, build_viewer, uses_channels_last
+from ccl.runs.build import Start, build_learner, build_plan, build_selection, build_start, resolved
 from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import refuse_too_large
 from ccl.runs.probing import Prober
