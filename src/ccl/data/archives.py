@@ -4,7 +4,6 @@ import bz2
 import errno
 import gzip
 import hashlib
-import io
 import lzma
 import os
 import shutil
@@ -75,14 +74,12 @@ def unpack(archive: Path, scratch: Path, progress: Progress | None = None) -> Un
     try:
         remove(folder)
         folder.mkdir(parents=True)
-        try:
-            return _unpack(archive, folder, progress)
-        except BaseException:
-            remove(folder)
+        with archive.open("rb") as file:
+            return _unpack(archive, file, folder, progress)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, UserError) or not isinstance(error, DAMAGE):
             raise
-    except UserError:
-        raise
-    except DAMAGE as error:
         raise UserError(_explained(archive, scratch, error)) from error
 
 
@@ -96,42 +93,38 @@ def _explained(archive: Path, scratch: Path, error: BaseException) -> str:
     return f"{str(archive)!r} is damaged or not an archive of its suffix ({why}); fetch it again, or {_BY_HAND}"
 
 
-def _unpack(archive: Path, goal: Path, progress: Progress | None) -> Unpacked:
+def _unpack(archive: Path, file: BinaryIO, goal: Path, progress: Progress | None) -> Unpacked:
     """Only plain files that are called like images are written, by numbers: an archive can't choose a path."""
     images: list[tuple[str, str]] = []  # name in the archive, path
     others: list[str] = []
     num_special = 0
-    with archive.open("rb") as file:
-        num_bytes = os.fstat(file.fileno()).st_size
-        is_zip = archive.name.lower().endswith(".zip")
-        for member in _zip_members(archive, file, goal) if is_zip else tar_members(archive, file):
-            if any(is_hidden(part) for part in member.name.split("/") if part not in (".", "..")):
-                continue
-            if not is_image_name(member.name):
-                others.append(member.name)
-            elif not member.is_plain:
-                num_special += 1
-            else:
-                if len(images) == MAX_IMAGES:
-                    raise UserError(f"{str(archive)!r} holds more than {MAX_IMAGES:,} images; split it")
-                path = goal / f"{len(images):07}{os.path.splitext(member.name)[1].lower()}"
-                _write(archive, member, path)
-                images.append((member.name, str(path)))
-                if progress is not None:
-                    progress(min(file.tell(), num_bytes), num_bytes)
+    num_bytes = os.fstat(file.fileno()).st_size
+    is_zip = archive.name.lower().endswith(".zip")
+    for member in _zip_members(archive, file, goal) if is_zip else tar_members(archive, file):
+        name = member.name
+        if any(is_hidden(part) for part in name.split("/") if part not in (".", "..")):
+            continue
+        if not is_image_name(name):
+            others.append(name)
+        elif not member.is_plain:
+            num_special += 1
+        elif len(images) == MAX_IMAGES:
+            raise UserError(f"{str(archive)!r} holds more than {MAX_IMAGES:,} images; split it")
+        elif member.num_bytes > decoding.MAX_BYTES:
+            raise UserError(
+                f"{name!r} of {str(archive)!r} has {member.num_bytes:,} bytes, and no image more than "
+                f"{decoding.MAX_BYTES:,}; {_BY_HAND}, without this file"
+            )
+        else:
+            _check_room(archive, goal, member.num_bytes)
+            path = goal / f"{len(images):07}{os.path.splitext(name)[1].lower()}"
+            copy_member(member, path)
+            images.append((name, str(path)))
+            if progress is not None:
+                progress(min(file.tell(), num_bytes), num_bytes)
     images.sort(key=lambda image: (image[0].split("/"), image[1]))
     names, paths = tuple(name for name, _ in images), tuple(path for _, path in images)
     return Unpacked(names, paths, tuple(sorted(others)), num_special)
-
-
-def _write(archive: Path, member: Member, goal: Path) -> None:
-    if member.num_bytes > decoding.MAX_BYTES:
-        raise UserError(
-            f"{member.name!r} of {str(archive)!r} has {member.num_bytes:,} bytes, and no image more than "
-            f"{decoding.MAX_BYTES:,}; {_BY_HAND}, without this file"
-        )
-    _check_room(archive, goal.parent, member.num_bytes)
-    copy_member(member, goal)
 
 
 def copy_member(member: Member, goal: Path) -> None:
@@ -152,41 +145,34 @@ def _check_room(archive: Path, folder: Path, num_bytes: int) -> None:
         )
 
 
-class _Limit:
-    """The number of bytes that an archive may unpack to."""
-
-    def __init__(self, archive: Path, file: BinaryIO) -> None:
-        self._archive, self._most = archive, max(RATIO_FROM, MAX_RATIO * file.seek(0, os.SEEK_END))
-        file.seek(0)
-
-    def check(self, num_bytes: int) -> None:
-        if num_bytes > self._most:
-            raise UserError(
-                f"{str(self._archive)!r} would unpack to more than {self._most:,} bytes, far more than its own size "
-                f"suggests, and is refused; if you trust it, {_BY_HAND}"
-            )
+def _check_ratio(archive: Path, num_packed: int, num_bytes: int) -> None:
+    if num_bytes > (most := max(RATIO_FROM, MAX_RATIO * num_packed)):
+        raise UserError(
+            f"{str(archive)!r} would unpack to more than {most:,} bytes, far more than its own size suggests, and is "
+            f"refused; if you trust it, {_BY_HAND}"
+        )
 
 
 def _zip_members(path: Path, file: BinaryIO, goal: Path) -> Iterator[Member]:
-    """All that is in a zip, in the order in which it lies there; whether there is room is known at once."""
+    """All that is in a zip, in the order in which it lies there; what can't be unpacked is refused at once."""
     with zipfile.ZipFile(file) as archive:
-        wanted = sum(entry.file_size for entry in archive.infolist() if is_image_name(entry.filename))
-        _Limit(path, file).check(wanted)
+        entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
+        images = [entry for entry in entries if is_image_name(entry.filename)]
+        wanted = sum(entry.file_size for entry in images)
+        _check_ratio(path, path.stat().st_size, wanted)
         _check_room(path, goal, wanted)
-
-        def opened(entry: zipfile.ZipInfo) -> IO[bytes]:
-            if entry.flag_bits & 1:
-                raise UserError(f"{str(path)!r} is encrypted; {_BY_HAND}")
-            if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                # zipfile unpacks the other methods without a bound on memory.
-                raise UserError(f"{str(path)!r} is compressed in a way that is not read here; {_BY_HAND}")
-            return archive.open(entry)
-
-        for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
+        if any(entry.flag_bits & 1 for entry in images):
+            raise UserError(f"{str(path)!r} is encrypted; {_BY_HAND}")
+        # zipfile unpacks the other methods without a bound on memory.
+        if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in images):
+            raise UserError(f"{str(path)!r} is compressed in a way that is not read here; {_BY_HAND}")
+        for entry in entries:
             if not entry.is_dir():
                 kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where the writer has no such kinds
                 is_plain = kind in (0, stat.S_IFREG)
-                yield Member(entry.filename, entry.file_size, is_plain, entry.header_offset, partial(opened, entry))
+                yield Member(
+                    entry.filename, entry.file_size, is_plain, entry.header_offset, partial(archive.open, entry)
+                )
 
 
 def tar_members(path: Path, file: BinaryIO) -> Iterator[Member]:
@@ -194,16 +180,16 @@ def tar_members(path: Path, file: BinaryIO) -> Iterator[Member]:
 
     Sparse files are not plain here, though they are to tarfile: a few bytes can stand for terabytes.
     """
-    start = file.read(6)
+    start, num_packed = file.read(6), file.seek(0, os.SEEK_END)
     file.seek(0)
     decompress = next((opener for magic, opener in COMPRESSIONS.items() if start.startswith(magic)), None)
-    stream = _Bounded(file if decompress is None else cast(BinaryIO, decompress(file)), _Limit(path, file))
+    stream = _Bounded(file if decompress is None else cast(BinaryIO, decompress(file)), path, num_packed)
     with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r:") as archive:
         while (entry := archive.next()) is not None:
             if not entry.isdir():
                 is_plain = entry.isreg() and not entry.issparse()
-                name = entry.name.removeprefix("./")
-                yield Member(name, entry.size, is_plain, entry.offset_data, partial(_content, archive, entry))
+                name, opened = entry.name.removeprefix("./"), partial(tarfile.ExFileObject, archive, entry)
+                yield Member(name, entry.size, is_plain, entry.offset_data, opened)
             archive.members.clear()  # type: ignore[attr-defined]  # it would keep them all
         # tarfile takes a damaged header for the end.
         stream.seek(archive.offset)
@@ -213,30 +199,19 @@ def tar_members(path: Path, file: BinaryIO) -> Iterator[Member]:
             pass
 
 
-def _content(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
-    content = archive.extractfile(entry)
-    assert content is not None  # None is for what is not plain
-    return content
-
-
-class _Bounded(io.RawIOBase):
+class _Bounded:
     """A tar's bytes up to a limit, and not too many at once: tarfile itself would unpack a bomb to step over it."""
 
-    def __init__(self, stream: BinaryIO, limit: _Limit) -> None:
-        self._stream, self._limit = stream, limit
+    def __init__(self, stream: BinaryIO, path: Path, num_packed: int) -> None:
+        self._stream, self._check = stream, partial(_check_ratio, path, num_packed)
+        self.tell = stream.tell
 
-    def seekable(self) -> bool:
-        return True
+    def seek(self, offset: int) -> int:
+        self._check(offset)
+        return self._stream.seek(offset)
 
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._limit.check(offset)
-        return self._stream.seek(offset, whence)
-
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int) -> bytes:
         if not 0 <= size <= _MAX_HEADER:
             raise tarfile.ReadError(f"a header of {size} bytes")
-        self._limit.check(self.tell() + size)
+        self._check(self.tell() + size)
         return self._stream.read(size)

@@ -9,7 +9,6 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,14 +26,13 @@ _TIMEOUT = 30  # seconds without a byte
 
 @dataclass(frozen=True)
 class Layout:
-    """The files of one of the two sets, with the md5 sums published with the archives."""
+    """The files of one of the two sets, with the md5 sums of the official ones."""
 
     name: str
     folder: str
     members: Mapping[str, str]  # file -> md5: the training parts in order, then the test part, then the names
     prefix: str  # of the keys of labels and names
     url: str
-    archive_md5: str
 
 
 LAYOUTS = {
@@ -52,7 +50,6 @@ LAYOUTS = {
         },
         prefix="",
         url=_ADDRESS + "cifar-10-python.tar.gz",
-        archive_md5="c58f30108f718f92721af3b95e74349a",
     ),
     "cifar100": Layout(
         name="cifar100",
@@ -64,7 +61,6 @@ LAYOUTS = {
         },
         prefix="fine_",
         url=_ADDRESS + "cifar-100-python.tar.gz",
-        archive_md5="eb9058c3a382ffc7106e4002c42a8d85",
     ),
 }
 
@@ -78,18 +74,17 @@ def read(layout: Layout, root: Path) -> Dataset:
     folder = root / layout.folder
     if not is_present(layout, root):
         raise UserError(f"{layout.name} not found at {folder}; set --data-root or CCL_DATA, or pass --download")
-    *parts, names = (_content(folder / member, md5) for member, md5 in layout.members.items())
+    contents = {folder / member: (folder / member).read_bytes() for member in layout.members}
+    for (path, content), md5 in zip(contents.items(), layout.members.values(), strict=True):
+        if _md5(content) != md5:
+            raise UserError(f"{path} is not the official file (md5 differs); delete it and download it again")
+    unpicklers = (_ArrayUnpickler(io.BytesIO(content), encoding="latin1") for content in contents.values())
+    *parts, names = (unpickler.load() for unpickler in unpicklers)  # written by Python 2
     images = [torch.from_numpy(part["data"].reshape(-1, 3, 32, 32).copy()) for part in parts]  # (N, 3, 32, 32) each
     labels = [torch.tensor(part[f"{layout.prefix}labels"]) for part in parts]
-    return Dataset(
-        name=layout.name,
-        train=ArraySource(torch.cat(images[:-1])),
-        train_labels=torch.cat(labels[:-1]),
-        test=ArraySource(images[-1]),
-        test_labels=labels[-1],
-        class_names=tuple(names[f"{layout.prefix}label_names"]),
-        fingerprint="",
-    )
+    train, test = ArraySource(torch.cat(images[:-1])), ArraySource(images[-1])
+    class_names = tuple(names[f"{layout.prefix}label_names"])
+    return Dataset(layout.name, train, torch.cat(labels[:-1]), test, labels[-1], class_names, fingerprint="")
 
 
 class _ArrayUnpickler(pickle.Unpickler):
@@ -102,58 +97,36 @@ class _ArrayUnpickler(pickle.Unpickler):
         return known[name]
 
 
-def _content(path: Path, md5: str) -> dict[str, Any]:
-    """The dictionary in an official file, whose bytes are compared before they are unpickled."""
-    content = path.read_bytes()
-    if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
-        raise UserError(f"{path} is not the official file (md5 differs); delete it and download it again")
-    return dict(_ArrayUnpickler(io.BytesIO(content), encoding="latin1").load())  # written by Python 2
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 def fetch(layout: Layout, root: Path, progress: Progress | None = None) -> None:
-    """Download the archive and put its members into the layout's folder below the root.
+    """Download the archive and put its official files into the layout's folder below the root: all of them, or none.
 
-    All work is done in a temporary folder beside the goal; files move into place by atomic renames, at the very end.
+    Only plain files with the known names are written, under those names: the archive can't choose a path.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as scratch:
-            archive = Path(scratch) / "archive.tar.gz"
-            if (md5 := _download(layout.url, archive, progress)) != layout.archive_md5:
-                raise UserError(f"what {layout.url} sent has md5 {md5}, not {layout.archive_md5}; try again later")
-            unpacked = Path(scratch) / "unpacked"
-            _unpack(archive, unpacked, layout)
-            (root / layout.folder).mkdir(exist_ok=True)
-            for member in layout.members:
-                move_into_place(unpacked / member, root / layout.folder / member)
-    except UserError:
-        raise
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root) as folder:
+            archive, goal = Path(folder) / "archive.tar.gz", root / layout.folder
+            with urllib.request.urlopen(layout.url, timeout=_TIMEOUT) as answer, archive.open("wb") as file:
+                total = int(answer.headers.get("Content-Length") or 0)
+                while chunk := answer.read(_CHUNK):
+                    file.write(chunk)
+                    if progress is not None:
+                        progress(file.tell(), total)
+            with archive.open("rb") as file:
+                for member in tar_members(archive, file):
+                    parent, _, name = member.name.rpartition("/")
+                    if parent == layout.folder and name in layout.members and member.is_plain:
+                        copy_member(member, Path(folder) / name)
+            for name, md5 in layout.members.items():
+                path = Path(folder) / name
+                if not path.is_file() or _md5(path.read_bytes()) != md5:
+                    raise UserError(f"it has no official {layout.folder}/{name}; try again later")
+            goal.mkdir(exist_ok=True)
+            for name in layout.members:
+                move_into_place(Path(folder) / name, goal / name)
     except (*DAMAGE, http.client.HTTPException) as error:  # a URLError is an OSError
         raise UserError(f"can't download {layout.url} to {root}: {' '.join(str(error).split())}") from error
-
-
-def _download(url: str, goal: Path, progress: Progress | None) -> str:
-    """Write the bytes to a file and return their md5."""
-    state, done = hashlib.md5(usedforsecurity=False), 0
-    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer, goal.open("wb") as file:
-        total = int(answer.headers.get("Content-Length") or 0)
-        while chunk := answer.read(_CHUNK):
-            file.write(chunk)
-            state.update(chunk)
-            done += len(chunk)
-            if progress is not None:
-                progress(done, total)
-    return state.hexdigest()
-
-
-def _unpack(archive: Path, goal: Path, layout: Layout) -> None:
-    """Only plain files with the known names are written, under those names: the archive can't choose a path."""
-    goal.mkdir()
-    with archive.open("rb") as file:
-        for member in tar_members(archive, file):
-            parent, _, name = member.name.rpartition("/")
-            if parent == layout.folder and name in layout.members and member.is_plain:
-                copy_member(member, goal / name)
-    for name in layout.members:
-        if not (goal / name).is_file():
-            raise UserError(f"the archive lacks {layout.folder}/{name}")

@@ -354,7 +354,7 @@ def test_a_disk_that_fills_up_on_the_way(tmp_path: Path, monkeypatch: pytest.Mon
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(archives, "_write", full)
+    monkeypatch.setattr(archives, "copy_member", full)
     with pytest.raises(UserError, match=r"no room to unpack .*: [\d,]+ bytes are free"):
         unpack(_zip(tmp_path / "a.zip", ("a.png", b"1")), tmp_path / "scratch")
     assert list((tmp_path / "scratch").iterdir()) == []
