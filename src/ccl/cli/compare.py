@@ -1,11 +1,12 @@
 """`ccl compare`: a grid of runs, and the tables and the page over all of them."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from ccl.catalogue import OBJECTIVES, title_of
+from ccl.catalogue import OBJECTIVES
 from ccl.cli.options import (
     DATA_ROOT,
     DETACH,
@@ -20,9 +21,7 @@ from ccl.cli.options import (
     Place,
     with_data,
 )
-from ccl.errors import RefusedError, UserError
 from ccl.strategies import STRATEGIES as ROWS
-from ccl.strategies import strategy_title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ccl.report.tables import Table
-    from ccl.runs.grid import CellRun
-    from ccl.runs.grid_cells import Cell, Grid
+    from ccl.runs.grid_cells import Cell
 
 
 def compare(
@@ -62,61 +60,23 @@ def compare(
 
     Example: ccl compare cifar100-mini --data-root DATA --steps 5,10 --seeds 0-4 --out runs/table1
     """
+    from ccl.cli.value_lists import assignment_lists, named, numbers
+
     place = Place(on, jobs, slurm, nproc_per_node, detach)
     assignments = with_data(assignments, data_root, download)
-    grid = chosen_grid(preset, strategies, objectives, steps, seeds, vary, assignments)
+    chosen, learned = named(strategies, "--strategies", ROWS), named(objectives, "--objectives", OBJECTIVES)
+    columns, cuts, varied = numbers(seeds, "--seeds"), numbers(steps, "--steps"), assignment_lists(vary)
 
     from rich.console import Console
 
-    from ccl.runs.grid_cells import make_cells
+    from ccl.runs.display import note
+    from ccl.runs.grid_cells import Grid, make_cells
 
-    title = f"ccl compare {Path(preset).stem}"
-    if not run_and_report(make_cells(grid, assignments), out, title, Console(), place):
+    console = Console()
+    grid = Grid(preset, chosen, columns, learned, cuts, varied, leaves_out="all" in (strategies, objectives))
+    cells = make_cells(grid, assignments, partial(note, console))
+    if not run_and_report(cells, out, f"ccl compare {Path(preset).stem}", console, place):
         raise typer.Exit(1)
-
-
-def chosen_grid(
-    preset: str,
-    strategies: str,
-    objectives: str | None,
-    steps: str | None,
-    seeds: str,
-    vary: "Sequence[str]",
-    assignments: "Sequence[str]",
-) -> "Grid":
-    """The grid that the words on the command line describe."""
-    from ccl.cli.value_lists import assignment_lists, named, numbers
-    from ccl.runs.grid_cells import Grid
-
-    chosen, learned = named(strategies, "--strategies", ROWS), named(objectives, "--objectives", OBJECTIVES)
-    columns, cuts, varied = numbers(seeds, "--seeds"), numbers(steps, "--steps"), assignment_lists(vary)
-    is_all = "all" in (strategies, objectives)
-    left_out = pairs_left_out(preset, assignments, chosen, learned) if is_all else ()
-    return Grid(preset, chosen, columns, learned, cuts, varied, left_out)
-
-
-def pairs_left_out(
-    preset: str, assignments: "Sequence[str]", strategies: "Sequence[str]", objectives: "Sequence[str]"
-) -> dict[tuple[str, str], str]:
-    """Pairs (strategy, objective) that the settings refuse, with the reasons, each of which is shown; others raise.
-
-    Without objectives it is the preset's own.
-    """
-    from ccl.loading import load_settings  # torch takes seconds
-
-    axis = objectives or [load_settings(preset, assignments).objective]
-    found: dict[tuple[str, str], str] = {}
-    for objective in axis:
-        for name in strategies:
-            try:
-                load_settings(preset, [*assignments, f"strategy={name}", f"objective={objective}"])
-            except RefusedError as refusal:
-                found[name, objective] = str(refusal)
-                about = f"{strategy_title(name)} with {title_of(objective)}"
-                typer.echo(f"· left out: {about}, as {str(refusal).partition(';')[0]}")
-    if len(found) == len(axis) * len(strategies):
-        raise UserError(f"no strategy goes together with its objective here: {next(iter(found.values()))}")
-    return found
 
 
 def run_and_report(
@@ -147,7 +107,14 @@ def run_and_report(
     if outcome.records:
         tables = write_outcome(outcome.records, out, title, name=name, published=published)
         print_tables(tables, out / f"{name}.html", console)
-    _report_failures(outcome.failures, len(cells))
+    for failure in outcome.failures:
+        first, *rest = str(failure.reason).splitlines()
+        typer.echo(f"ccl: {failure.cell.row}, seed {failure.cell.seed} failed: {first}", err=True)
+        for line in [*rest, f"its whole output: {failure.job.log}"]:
+            typer.echo(f"     {line}", err=True)
+    if outcome.failures:
+        failed = f"{len(outcome.failures)} of {len(cells)} runs failed and are not in the tables"
+        typer.echo(f"ccl: {failed}; the same command tries them again", err=True)
     if outcome.num_under_way:
         followed = "the same command without --detach follows them"
         typer.echo(f"· {outcome.num_under_way} of {len(cells)} runs are with Slurm; {followed}")
@@ -155,15 +122,3 @@ def run_and_report(
         waiting = f"{outcome.num_waiting} of {len(cells)} runs were not submitted"
         typer.echo(f"ccl: {waiting}; the same command submits them", err=True)
     return not outcome.failures and not outcome.num_waiting
-
-
-def _report_failures(failures: "Sequence[CellRun]", total: int) -> None:
-    """Title, reason and log of each, and how many of all they are."""
-    for failure in failures:
-        first, *rest = str(failure.reason).splitlines()
-        typer.echo(f"ccl: {failure.cell.row}, seed {failure.cell.seed} failed: {first}", err=True)
-        for line in [*rest, f"its whole output: {failure.job.log}"]:
-            typer.echo(f"     {line}", err=True)
-    if failures:
-        failed = f"ccl: {len(failures)} of {total} runs failed and are not in the tables"
-        typer.echo(f"{failed}; the same command tries them again", err=True)

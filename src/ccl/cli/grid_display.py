@@ -15,7 +15,6 @@ from ccl.runs.grid import CellState, Watcher
 from ccl.runs.grid_cells import Cell
 
 _MIN_GAIN = 0.01  # of one run: before that much is done, the time left is only a guess, and is not shown
-_OTHER_LINES = 6  # of the terminal, other than the table's rows
 _STYLES = {
     "waiting": "dim",
     "queued": "yellow",
@@ -56,12 +55,10 @@ def summary(states: States, seconds_left: float | None) -> str:
 
 
 def entry(state: CellState) -> str:
-    """A cell of the table."""
-    if state.state == "complete":
-        return "done" if state.accuracy is None else f"{state.accuracy:.1f}"
-    percent = f"{100 * state.share:.0f} %"
-    words = {"waiting": "·", "queued": "queued", "running": percent, "elsewhere": f"elsewhere {percent}"}
-    return words.get(state.state, state.state)
+    """A cell of the table: the accuracy of a complete run, else how far it is."""
+    if state.accuracy is not None:
+        return f"{state.accuracy:.1f} %"
+    return f"{state.state} {100 * state.share:.0f} %" if 0.0 < state.share < 1.0 else state.state
 
 
 class _GridDisplay(Watcher):
@@ -73,41 +70,25 @@ class _GridDisplay(Watcher):
 
 
 class PlainGrid(_GridDisplay):
-    """Lines for a log file: one when a run begins, ends or fails, and a summary at most every so many seconds."""
+    """Lines for a log file: one when a run's state changes, and a summary at most every so many seconds."""
 
     def __init__(self, console: Console, cells: Sequence[Cell], every: float = 30.0) -> None:
         super().__init__(console)
         self.every = every
         self._titles = {cell.name: f"{cell.row}, seed {cell.seed}" for cell in cells}
-        self._before: States = {}
+        self._before = dict.fromkeys(self._titles, "waiting")
         self._last = time.monotonic()
 
     def show(self, states: States) -> None:
         now = time.monotonic()
         seconds_left = self._pace.seconds_left(states, now)
-        if not self._before:
-            num_complete = sum(state.state == "complete" for state in states.values())
-            self.note(f"{len(states)} runs, {num_complete} of them complete already")
         for name, state in states.items():
-            before = self._before.get(name)
-            if before is None or before.state != state.state:
-                self._report(name, before, state)
-        self._before = dict(states)
+            if state.state not in ("waiting", self._before[name]):
+                self.note(f"{self._titles[name]}: {'complete, ' if state.accuracy is not None else ''}{entry(state)}")
+            self._before[name] = state.state
         if now - self._last >= self.every:
             self._last = now
             self.note(summary(states, seconds_left))
-
-    def _report(self, name: str, before: CellState | None, state: CellState) -> None:
-        if state.state == "waiting" or (before is None and state.state == "complete"):
-            return
-        words = {
-            "queued": "is queued" + (f" at {100 * state.share:.0f} %" if state.share else ""),
-            "running": f"resumes at {100 * state.share:.0f} %" if state.share else "starts",
-            "elsewhere": "is run by another process",
-            "complete": "complete" if state.accuracy is None else f"complete, {state.accuracy:.1f} % over all classes",
-            "failed": "failed",
-        }[state.state]
-        self.note(f"{self._titles[name]}: {words}")
 
 
 class LiveGrid(_GridDisplay):
@@ -126,24 +107,16 @@ class LiveGrid(_GridDisplay):
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
         line = summary(states, self._pace.seconds_left(states, time.monotonic()))
-        self._live.update(Group(self.table(states), Text(line)), refresh=True)
+        self._live.update(Group(Text(line), self.table(states)), refresh=True)  # a small terminal shows the beginning
 
     def table(self, states: States) -> Table:
-        """The rows that fit on the terminal; those with activity come first."""
         table = Table("Run", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="")
         for seed in self._seeds:
             table.add_column(Text(f"seed {seed}"), justify="right", no_wrap=True)
-        room = max(1, self.console.height - _OTHER_LINES)
-        quiet = {"waiting", "queued", "complete"}
-        is_quiet = {row: {states[name].state for name in names.values()} <= quiet for row, names in self._rows.items()}
-        kept = set(sorted(self._rows, key=is_quiet.__getitem__)[:room])
         for row, names in self._rows.items():
-            if row in kept:
-                found = [states[names[seed]] if seed in names else None for seed in self._seeds]
-                shown = [Text(entry(state), style=_STYLES[state.state]) if state else Text("") for state in found]
-                table.add_row(Text(row), *shown)
-        if len(kept) < len(self._rows):
-            table.add_row(Text(f"… and {len(self._rows) - len(kept)} more rows", style="dim"))
+            found = [states[names[seed]] if seed in names else None for seed in self._seeds]
+            shown = [Text(entry(state), style=_STYLES[state.state]) if state else Text("") for state in found]
+            table.add_row(Text(row), *shown)
         return table
 
     def close(self) -> None:
@@ -153,5 +126,4 @@ class LiveGrid(_GridDisplay):
 
 
 def make_grid_display(console: Console, cells: Sequence[Cell]) -> Watcher:
-    """The display of a grid: a table on a terminal, lines elsewhere."""
     return LiveGrid(console, cells) if console.is_terminal else PlainGrid(console, cells)

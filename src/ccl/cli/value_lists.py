@@ -40,20 +40,16 @@ def numbers(text: str | None, option: str) -> list[int]:
     return list(found)
 
 
-def assignment_list(text: str) -> tuple[str, list[str]]:
-    """ "key=v1,v2" as the key and its values; commas within brackets belong to a value."""
-    key, _, values = text.partition("=")
-    found = [value.strip() for value in re.split(r",(?![^\[]*\])", values)]
-    if not key.strip() or not all(found):
-        raise UserError(f"--vary takes a setting and its values, such as --vary memory.per_cluster=5,20; got {text!r}")
-    return key.strip(), list(dict.fromkeys(found))
-
-
 def assignment_lists(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Several of these; a key that comes twice is a mistake, as only one of the two would be used."""
+    """Each "key=v1,v2" as the key and its values; commas within brackets belong to a value."""
     found: dict[str, list[str]] = {}
-    for key, values in map(assignment_list, texts):
+    for text in texts:
+        key, _, values = (part.strip() for part in text.partition("="))
+        listed = [value.strip() for value in re.split(r",(?![^\[]*\])", values)]
+        if not key or not all(listed):
+            example = "--vary memory.per_cluster=5,20"
+            raise UserError(f"--vary takes a setting and its values, such as {example}; got {text!r}")
         if key in found:
             raise UserError(f"--vary names {key} twice; join its values by commas")
-        found[key] = values
+        found[key] = list(dict.fromkeys(listed))
     return found

@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product
 from typing import Any, cast
 
 from ccl.catalogue import title_of
-from ccl.errors import UserError, did_you_mean
+from ccl.errors import RefusedError, UserError, did_you_mean
 from ccl.loading import load_settings, setting_names
 from ccl.settings import Settings, settings_class
 from ccl.strategies import STRATEGIES, matters, strategy_title
@@ -28,7 +28,7 @@ class Grid:
     objectives: Sequence[str] = ()
     steps: Sequence[int] = ()
     vary: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    left_out: Collection[tuple[str, str]] = ()  # pairs of strategy and objective that don't go together
+    leaves_out: bool = False  # pairs of strategy and objective that don't go together; else they are refused
     fixed: Mapping[str, str] = field(default_factory=dict)  # settings of all its runs, unless --set says otherwise
 
 
@@ -42,21 +42,22 @@ class Cell:
     settings: Settings
 
 
-def make_cells(grid: Grid, assignments: Sequence[str] = ()) -> list[Cell]:
+def make_cells(
+    grid: Grid, assignments: Sequence[str] = (), note: Callable[[str], None] = lambda line: None
+) -> list[Cell]:
     """Every combination that is a run of its own, the first seed of everything first; any mistake is reported here.
 
-    Names don't depend on what else is in the grid.
+    Names don't depend on what else is in the grid. What is left out is noted, with the reason.
     """
     own = load_settings(grid.preset, assignments)
     _refuse_mistakes(grid, own, assignments)
     everywhere = [f"{key}={value}" for key, value in grid.fixed.items()]
     cells: dict[str, Cell] = {}
+    left_out: dict[str, str] = {}
     cuts: Sequence[int | None] = grid.steps or [None]
     objectives = grid.objectives or [own.objective]
     for seed, num_steps, objective, name in product(grid.seeds, cuts, objectives, grid.strategies):
         strategy = STRATEGIES[name]
-        if (name, objective) in grid.left_out:
-            continue
         if strategy.all_at_once and num_steps != cuts[0]:
             continue  # it learns the same whichever way the stream is cut
         fixed = [f"strategy={name}", f"objective={objective}", f"seed={seed}"]
@@ -66,9 +67,23 @@ def make_cells(grid: Grid, assignments: Sequence[str] = ()) -> list[Cell]:
         keys = [key for key in sorted(grid.vary) if key in known and matters(key, name, objective)]
         for values in product(*(grid.vary[key] for key in keys)):
             varied = [f"{key}={value}" for key, value in zip(keys, values, strict=True)]
-            settings = load_settings(grid.preset, [*everywhere, *assignments, *fixed, *varied])
+            try:
+                settings = load_settings(grid.preset, [*everywhere, *assignments, *fixed, *varied])
+            except RefusedError as refusal:
+                if not grid.leaves_out:
+                    raise
+                which = ", ".join([f"{strategy_title(name)} with {title_of(objective)}", *varied])
+                if which not in left_out:
+                    left_out[which] = str(refusal)
+                    note(f"left out: {which}, as {left_out[which].partition(';')[0]}")
+                continue
             row = _row(settings, keys, len(set(grid.objectives)) > 1, len(set(grid.steps)) > 1)
-            _add(cells, Cell(_folder_name(settings, own, [*keys, *grid.fixed]), row, seed, settings))
+            cell = Cell(_folder_name(settings, own, [*keys, *grid.fixed]), row, seed, settings)
+            if cells.setdefault(cell.name, cell).settings != settings:
+                advice = "put them in grids of their own"
+                raise UserError(f"two runs of this grid would share the folder {cell.name}; {advice}")
+    if left_out and not cells:
+        raise UserError(f"no strategy goes together with its objective here: {next(iter(left_out.values()))}")
     return list(cells.values())
 
 
@@ -117,9 +132,3 @@ def _value(settings: Settings, key: str) -> Any:
 def _text(settings: Settings, key: str) -> str:
     value = _value(settings, key)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _add(cells: dict[str, Cell], cell: Cell) -> None:
-    known = cells.setdefault(cell.name, cell)
-    if known.settings != cell.settings:
-        raise UserError(f"two runs of this grid would share the folder {cell.name}; put them in grids of their own")

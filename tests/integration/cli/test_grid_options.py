@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ccl.catalogue import OBJECTIVES
-from ccl.cli.compare import chosen_grid, pairs_left_out
-from ccl.cli.value_lists import assignment_list, assignment_lists, named, names, numbers
+from ccl.cli.value_lists import assignment_lists, named, names, numbers
 from ccl.errors import RefusedError, UserError
-from ccl.runs.grid_cells import make_cells
+from ccl.runs.grid_cells import Grid, make_cells
 from ccl.strategies import STRATEGIES, refusal
 
 
@@ -41,9 +40,9 @@ def test_nonsense_is_refused(text: str) -> None:
 
 
 def test_assignment_lists() -> None:
-    assert assignment_list("memory.per_cluster=5, 20,5") == ("memory.per_cluster", ["5", "20"])
-    assert assignment_list("data.classes=[a,b],[c],3") == ("data.classes", ["[a,b]", "[c]", "3"])
-    assert assignment_list("data.root=a=b,c") == ("data.root", ["a=b", "c"])
+    assert assignment_lists(["memory.per_cluster=5, 20,5"]) == {"memory.per_cluster": ["5", "20"]}
+    assert assignment_lists(["data.classes=[a,b],[c],3"]) == {"data.classes": ["[a,b]", "[c]", "3"]}
+    assert assignment_lists(["data.root=a=b,c"]) == {"data.root": ["a=b", "c"]}
     assert assignment_lists(["epochs=1,2", "seed=3"]) == {"epochs": ["1", "2"], "seed": ["3"]}
     with pytest.raises(UserError, match="--vary names epochs twice"):
         assignment_lists(["epochs=1", "epochs=2"])
@@ -52,7 +51,7 @@ def test_assignment_lists() -> None:
 @pytest.mark.parametrize("text", ["epochs", "=3", "epochs=", "epochs=1,,2"])
 def test_no_assignment_list(text: str) -> None:
     with pytest.raises(UserError, match="--vary takes a setting and its values"):
-        assignment_list(text)
+        assignment_lists([text])
 
 
 def test_all_is_all_that_are_known() -> None:
@@ -67,8 +66,9 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cells(strategies: str, objectives: str | None, *assignments: str) -> list[tuple[str, str]]:
-    made = make_cells(chosen_grid("demo", strategies, objectives, None, "0", [], assignments), assignments)
-    return [(cell.settings.strategy, cell.settings.objective) for cell in made]
+    chosen, learned = named(strategies, "--strategies", STRATEGIES), named(objectives, "--objectives", OBJECTIVES)
+    grid = Grid("demo", chosen, [0], learned, leaves_out="all" in (strategies, objectives))
+    return [(cell.settings.strategy, cell.settings.objective) for cell in make_cells(grid, assignments, print)]
 
 
 def test_all_pairs_that_go_together_are_run(silent: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +79,7 @@ def test_all_pairs_that_go_together_are_run(silent: None, capsys: pytest.Capture
     assert ("ccl", "simclr") not in found
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(STRATEGIES) * len(OBJECTIVES) - len(expected)
-    assert "· left out: CCL with SimCLR, as extra_sample_queue needs negatives, and objective simclr has none" in lines
+    assert "left out: CCL with SimCLR, as extra_sample_queue needs negatives, and objective simclr has none" in lines
 
 
 def test_settings_of_all_runs_count_too(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +108,7 @@ def test_what_was_asked_for_by_name_is_refused(silent: None) -> None:
 
 def test_other_mistakes_and_nothing_left_are_refused(silent: None) -> None:
     with pytest.raises(UserError, match="epochs") as caught:
-        pairs_left_out("demo", ["epochs=x"], list(STRATEGIES), [])
+        cells("all", None, "epochs=x")
     assert not isinstance(caught.value, RefusedError)
     with pytest.raises(UserError, match="no strategy goes together with its objective here: extra_sample_queue needs"):
-        pairs_left_out("demo", [], ["ccl"], ["simclr"])
+        make_cells(Grid("demo", ["ccl"], [0], ["simclr"], leaves_out=True))
