@@ -43,9 +43,8 @@ from ccl.reading import build_device, build_viewer
 from ccl.runs.build import build_learner, build_plan, build_selection, resolved
 from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import clock, learner_bytes, refuse_too_large, seconds_here, size, work
-from ccl.runs.one_run import code_hash
 from ccl.runs.run_folder import METRICS, read_rows
-from ccl.runs.session import Session
+from ccl.runs.session import Session, code_hash
 from ccl.section import merged
 from ccl.settings import Settings, differences
 from ccl.settings_files import without_gone

@@ -9,14 +9,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from ccl.report.arms import Arm
 from ccl.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from ccl.report.arms import Arm
 
 ArmStyle = tuple[str, str, Any]  # colour, marker (empty for lines without points), and a line style of matplotlib's
 INK = "#010203"  # stands for the page's text colour; nothing else is drawn in it
@@ -120,7 +122,7 @@ def strategy_style(name: str) -> tuple[str, str]:
     return STYLES.get(name) or (_SPARE_COLOURS[place], _SPARE_MARKERS[(place + turn) % len(_SPARE_MARKERS)])
 
 
-def arm_styles(arms: Sequence[Arm]) -> list[ArmStyle]:
+def arm_styles(arms: "Sequence[Arm]") -> list[ArmStyle]:
     """Colour and marker by strategy; further arms of one strategy differ in their lines, and then in their markers."""
     found: list[ArmStyle] = []
     seen = Counter[str]()

@@ -21,7 +21,7 @@ from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import refuse_too_large
 from ccl.runs.probing import Prober
 from ccl.runs.run_folder import CHECKPOINTS, EMBEDDINGS, ENCODER, MEMORY, PROTOCOL, RunRecord, is_finished, read_run
-from ccl.runs.session import Session
+from ccl.runs.session import Session, code_hash
 from ccl.runs.stream_builder import Stream, build_stream
 from ccl.runs.trackers import make_trackers
 from ccl.settings import Settings
@@ -185,15 +185,6 @@ def _steps(stream: Stream) -> list[dict[str, Any]]:
     for about, part in zip(found, stream.probe_parts, strict=False):
         about["num_test_images"] = len(part.test)
     return found
-
-
-def code_hash() -> str:
-    """Ten digits that change with any line of this package: a version alone does not separate two working copies."""
-    package = Path(__file__).parents[1]
-    state = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        state.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return state.hexdigest()[:10]
 
 
 def stored(learner: Learner) -> dict[str, int]:

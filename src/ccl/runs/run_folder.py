@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ccl import ranks
 from ccl.atomic_files import write_file
@@ -16,9 +16,11 @@ from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import dump_settings, read_settings
 from ccl.runs.folder_lock import SETTINGS, STATUS, read_status
-from ccl.runs.trackers import Tracker
 from ccl.settings import Settings, differences
 from ccl.training import Observer, Remembered
+
+if TYPE_CHECKING:
+    from ccl.runs.trackers import Tracker
 
 PROTOCOL = "protocol.json"
 METRICS = "metrics.jsonl"
@@ -34,7 +36,7 @@ class RunLog(Observer):
     """Writes a run's rows and, as an observer of the loop, sums up each epoch; on ranks but the first it is silent."""
 
     def __init__(
-        self, folder: Path, settings: Settings, protocol: Mapping[str, Any], trackers: Sequence[Tracker] = ()
+        self, folder: Path, settings: Settings, protocol: Mapping[str, Any], trackers: "Sequence[Tracker]" = ()
     ) -> None:
         self.folder, self._trackers = folder, trackers
         self._writes = ranks.is_first()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,11 +18,13 @@ from ccl.loading import dump_settings
 from ccl.memory import RehearsalMemory
 from ccl.runs.folder_lock import read_status
 from ccl.runs.run_folder import CHECKPOINTS, RunLog
-from ccl.runs.trackers import Tracker
 from ccl.settings import Settings
 from ccl.training import Learner, Observer, Observers, Progress, SavePoint
 from ccl.training.checkpoint import CheckpointStore, by_part, joined_parts
 from ccl.training.stop_signals import StopRequest
+
+if TYPE_CHECKING:
+    from ccl.runs.trackers import Tracker
 
 # Saving may take one part in so many of the time; epochs shorter than that are not worth a checkpoint each.
 COST_DIVISOR = 50
@@ -38,7 +40,7 @@ class Session:
         about: Mapping[str, Any],
         display: Observer,
         stop: StopRequest,
-        trackers: Sequence[Tracker] = (),
+        trackers: "Sequence[Tracker]" = (),
     ) -> None:
         self.display, self.stop = display, stop
         self._settings = settings
@@ -160,6 +162,15 @@ class Session:
         self.log.resume(checkpoint.about["log"])
         self._restored_stamp = checkpoint.about
         return Progress.restored(checkpoint.about["position"], parts["optimizer"])
+
+
+def code_hash() -> str:
+    """Ten digits that change with any line of this package: a version alone does not separate two working copies."""
+    package = Path(__file__).parents[1]
+    state = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        state.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return state.hexdigest()[:10]
 
 
 def _stamp(settings: Settings, data_fingerprint: str) -> dict[str, Any]:
