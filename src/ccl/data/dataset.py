@@ -98,15 +98,6 @@ def write_bad_images(path: Path, bad: Sequence[BadImage]) -> None:
     write_csv(path, ["path", "reason"], [(image.path, image.reason) for image in bad])
 
 
-def numbered(dataset: Dataset) -> Dataset:
-    """The same images with ids 0 … N-1 in the training part, N … N+M-1 in the test part."""
-    num_train = len(dataset.train)
-    train = dataset.train.with_ids(torch.arange(num_train))
-    if dataset.test is None:
-        return replace(dataset, train=train)
-    return replace(dataset, train=train, test=dataset.test.with_ids(num_train + torch.arange(len(dataset.test))))
-
-
 def joined(datasets: Sequence[Dataset], name: str) -> Dataset:
     """Datasets one after the other: labels offset, classes called "digits/3".
 
@@ -115,29 +106,27 @@ def joined(datasets: Sequence[Dataset], name: str) -> Dataset:
     names = [dataset.name for dataset in datasets]
     if not datasets or len(set(names)) < len(names):
         raise UserError(f"datasets to join need distinct names, got {', '.join(names) or 'none'}")
-    # A last offset too many does no harm: zip stops at the shortest.
-    offsets = np.cumsum([0] + [len(dataset.class_names) for dataset in datasets]).tolist()
+    starts = np.cumsum([0] + [len(dataset.class_names) for dataset in datasets]).tolist()
+
+    def joined_labels(parts: Sequence[Tensor | None]) -> Tensor | None:
+        known = [labels + start for labels, start in zip(parts, starts, strict=False) if labels is not None]
+        return torch.cat(known) if len(known) == len(parts) else None
+
+    train = chain([dataset.train for dataset in datasets])
     tests = [dataset.test for dataset in datasets if dataset.test is not None]
     test = chain(tests) if len(tests) == len(datasets) else None
-    whole = Dataset(
+    has_fingerprint = all(dataset.fingerprint for dataset in datasets)
+    return Dataset(
         name=name,
-        train=chain([dataset.train for dataset in datasets]),
-        train_labels=_offset([dataset.train_labels for dataset in datasets], offsets),
-        test=test,
-        test_labels=None if test is None else _offset([dataset.test_labels for dataset in datasets], offsets),
+        train=train.with_ids(torch.arange(len(train))),
+        train_labels=joined_labels([dataset.train_labels for dataset in datasets]),
+        test=None if test is None else test.with_ids(len(train) + torch.arange(len(test))),
+        test_labels=None if test is None else joined_labels([dataset.test_labels for dataset in datasets]),
         class_names=tuple(f"{dataset.name}/{label}" for dataset in datasets for label in dataset.class_names),
-        fingerprint=_digest(part.fingerprint.encode() for part in datasets)
-        if all(part.fingerprint for part in datasets)
-        else "",
+        fingerprint=_digest(dataset.fingerprint.encode() for dataset in datasets) if has_fingerprint else "",
         skipped=tuple(bad for dataset in datasets for bad in dataset.skipped),
         notes=tuple(line for dataset in datasets for line in dataset.notes),
     )
-    return numbered(whole)
-
-
-def _offset(parts: Sequence[Tensor | None], offsets: Sequence[int]) -> Tensor | None:
-    known = [labels + offset for labels, offset in zip(parts, offsets, strict=False) if labels is not None]
-    return torch.cat(known) if len(known) == len(parts) else None
 
 
 def narrowed(dataset: Dataset, classes: Classes | None, images_per_class: int | None) -> Dataset:
@@ -146,33 +135,29 @@ def narrowed(dataset: Dataset, classes: Classes | None, images_per_class: int | 
         return dataset
     if dataset.train_labels is None:
         raise UserError(f"{dataset.name} has no labels, so classes and images_per_class can't be chosen")
-    chosen = list(range(len(dataset.class_names)))
-    if classes is not None:
-        chosen = _chosen_classes(dataset, classes)
-    train_at = _positions(dataset.train_labels, chosen, images_per_class)
+    if images_per_class is not None and images_per_class < 1:
+        raise UserError(f"images_per_class must be at least 1, got {images_per_class}")
+    chosen = list(range(len(dataset.class_names))) if classes is None else _chosen_classes(dataset, classes)
     renumber = torch.full((len(dataset.class_names),), -1)
     renumber[chosen] = torch.arange(len(chosen))
+
+    def part(source: ImageSource, labels: Tensor, most: int | None) -> tuple[ImageSource, Tensor]:
+        at = torch.cat([torch.nonzero(labels == label).flatten()[:most] for label in chosen]).sort().values
+        return source.subset(at), renumber[labels[at]]
+
+    train, train_labels = part(dataset.train, dataset.train_labels, images_per_class)
     test, test_labels = dataset.test, dataset.test_labels
     if test is not None and test_labels is not None:
-        test_at = _positions(test_labels, chosen, None)
-        test, test_labels = test.subset(test_at), renumber[test_labels[test_at]]
-    small = replace(
+        test, test_labels = part(test, test_labels, None)
+    class_names = tuple(dataset.class_names[label] for label in chosen)
+    return replace(
         dataset,
-        train=dataset.train.subset(train_at),
-        train_labels=renumber[dataset.train_labels[train_at]],
+        train=train,
+        train_labels=train_labels,
         test=test,
         test_labels=test_labels,
-        class_names=tuple(dataset.class_names[label] for label in chosen),
+        class_names=class_names,
     )
-    return numbered(small)
-
-
-def _positions(labels: Tensor, chosen: Sequence[int], most: int | None) -> Tensor:
-    """Sorted positions of the chosen classes, of each at most the first `most`."""
-    if most is not None and most < 1:
-        raise UserError(f"images_per_class must be at least 1, got {most}")
-    of_each = [torch.nonzero(labels == label).flatten()[:most] for label in chosen]
-    return torch.cat(of_each).sort().values
 
 
 def _chosen_classes(dataset: Dataset, classes: Classes) -> list[int]:

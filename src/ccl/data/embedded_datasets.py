@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from ccl.data.dataset import Dataset, numbered
+from ccl.data.dataset import Dataset
 from ccl.data.sources import ArraySource
 from ccl.seeding import hashed, permutation
 
@@ -48,17 +48,14 @@ def generate(domain: str, seed: int, size: int = NATIVE_SIZE) -> Dataset:
     """One of the five domains: ten classes, 100 training and 40 test images of each, in an order without classes."""
     if domain == "digits":
         train, test = _digits(seed, size)
-        names = tuple("0123456789")
     else:
-        known = {"capitals": CAPITALS, "greek": GREEK.values(), "symbols": SYMBOLS.values(), "textures": TEXTURES}
-        names = tuple(known[domain])
         train = _drawn(domain, NUM_TRAIN, size, seed, is_test=False)
         test = _drawn(domain, NUM_TEST, size, seed, is_test=True)
     train_images, train_labels = _shuffled(train, seed, domain, "train")
     test_images, test_labels = _shuffled(test, seed, domain, "test")
-    return numbered(
-        Dataset(domain, ArraySource(train_images), train_labels, ArraySource(test_images), test_labels, names, "")
-    )
+    glyphs = {"digits": "0123456789", "capitals": CAPITALS, "greek": GREEK.values(), "symbols": SYMBOLS.values()}
+    names = tuple(glyphs.get(domain, TEXTURES))
+    return Dataset(domain, ArraySource(train_images), train_labels, ArraySource(test_images), test_labels, names, "")
 
 
 def _shuffled(images: NDArray[np.uint8], *context: int | str) -> tuple[Tensor, Tensor]:

@@ -40,11 +40,7 @@ def class_incremental(labels: Labels, num_steps: int, seed: int) -> list[Step]:
     known = torch.unique(torch.as_tensor(labels))  # (C,) ascending
     _refuse_steps(num_steps, len(known), "classes")
     order = known[permutation(known, seed, "class order")]  # (C,)
-    steps = []
-    for number, part in enumerate(torch.tensor_split(order, num_steps), start=1):
-        classes = tuple(sorted(part.tolist()))
-        steps.append(Step(f"step {number}", classes, of_classes(labels, classes)))
-    return steps
+    return _steps([of_classes(labels, part.tolist()) for part in torch.tensor_split(order, num_steps)], labels)
 
 
 def domain_incremental(datasets: Sequence[Dataset]) -> tuple[Dataset, list[Step]]:
@@ -107,14 +103,10 @@ def chunked(items: Iterable[Item], size: int, minimum: int = 1) -> Iterator[list
     if not 1 <= minimum <= size:
         nearest = min(max(minimum, 1), size)
         raise UserError(f"the minimum of chunks of {size} can't be {minimum}; nearest valid value: {nearest}")
-    return _chunks(items, size, minimum if minimum > 1 else 0)
-
-
-def _chunks(items: Iterable[Item], size: int, ahead: int) -> Iterator[list[Item]]:
     waiting: list[Item] = []
     for item in items:
         waiting.append(item)
-        if len(waiting) == size + ahead:  # what is left can now stand alone
+        if len(waiting) == size + (minimum if minimum > 1 else 0):  # what is left can now stand alone
             yield waiting[:size]
             del waiting[:size]
     if waiting:

@@ -37,9 +37,6 @@ def test_named_classes_keep_the_order_of_the_dataset(classes: list[str]) -> None
     assert _shades(small.test) == [100, 102, 103, 105]  # the test part stays whole
     assert small.test_labels is not None
     assert small.test_labels.tolist() == [0, 1, 0, 1]
-    assert small.train.ids.tolist() == [0, 1, 2, 3]
-    assert small.test is not None
-    assert small.test.ids.tolist() == [4, 5, 6, 7]
 
 
 def test_the_first_classes_and_a_file_of_names_agree(tmp_path: Path) -> None:

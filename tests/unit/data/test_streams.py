@@ -388,7 +388,7 @@ def test_no_more_is_read_than_the_next_chunk_needs(minimum: int, read: int) -> N
 @pytest.mark.parametrize(("size", "minimum", "nearest"), [(0, 1, 1), (-3, 1, 1), (4, 5, 4), (4, 0, 1)])
 def test_impossible_sizes_are_refused_at_once(size: int, minimum: int, nearest: int) -> None:
     with pytest.raises(UserError, match=f"nearest valid value: {nearest}$"):
-        chunked([1], size, minimum)
+        list(chunked([1], size, minimum))
 
 
 # -- batches of an epoch --
