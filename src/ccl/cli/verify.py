@@ -22,8 +22,7 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or an
     Example: ccl verify runs/ccl
     """
     from ccl.continual_encoder.folder import EncoderFolder
-    from ccl.data import BadImageError
-    from ccl.data.decoding import decode
+    from ccl.data import BadImageError, FileSource
     from ccl.runs.run_folder import CHECKPOINTS, read_run
     from ccl.training.checkpoint import CheckpointStore
 
@@ -44,10 +43,10 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or an
     images = sorted(path for path in (folder / "memory").glob("*") if path.suffix != ".csv")
     for path in images:
         try:
-            decode(path)
+            FileSource([path]).picture(0)
         except BadImageError as error:
             faults += 1
-            typer.echo(f"memory/{path.name}: {error}")
+            typer.echo(f"memory/{path.name}: {error.reason}")
     typer.echo(f"memory: {counted(len(images), 'image')} written out")
     _end(faults)
 

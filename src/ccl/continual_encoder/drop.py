@@ -150,9 +150,9 @@ class _Drop:
             side = before.data.resize
         gathered = collected(found, side, is_known, progress=loading, max_bad=max_bad, spool=scratch)
         self.display.run_ends()  # the bar of the loading
-        for line in gathered.notes:
+        for line in found.notes:
             self.display.note(line)
-        new = gathered.without(is_known, first_id=int(self.past["next_id"]))
+        new = gathered.distinct(first_id=int(self.past["next_id"]))
         if not len(new.source):
             known = "the only image was" if new.num_known == 1 else f"all {new.num_known:,} images were"
             return Outcome("known", self.ledger.current, f"{known} learned before; nothing to do", {})

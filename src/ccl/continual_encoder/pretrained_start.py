@@ -157,7 +157,7 @@ def _kept(
         none_known, loading = (lambda digest: False), display.loading
         named = find_images(list(keep), Path(scratch), loading)
         found = collected(named, settings.data.resize, none_known, progress=loading, max_bad=max_bad)
-        found = found.without(none_known)
+        found = found.distinct()
         display.run_ends()
         if not len(found.source):
             raise UserError(f"--keep {keep[0]}: there are no images")

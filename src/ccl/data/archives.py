@@ -54,8 +54,7 @@ class Unpacked(NamedTuple):
 
     members: tuple[str, ...]  # their names within it, as it has them; two may be equal
     paths: tuple[str, ...]  # where they lie now
-    others: tuple[str, ...]  # members that are not images by their suffix
-    num_special: int  # links, devices and sparse files that are called like images
+    others: tuple[str, ...]  # members that are no images by their suffix, or are links, devices and sparse files
 
 
 class Member(NamedTuple):
@@ -97,17 +96,14 @@ def _unpack(archive: Path, file: BinaryIO, goal: Path, progress: Progress | None
     """Only plain files that are called like images are written, by numbers: an archive can't choose a path."""
     images: list[tuple[str, str]] = []  # name in the archive, path
     others: list[str] = []
-    num_special = 0
     num_bytes = os.fstat(file.fileno()).st_size
     is_zip = archive.name.lower().endswith(".zip")
     for member in _zip_members(archive, file, goal) if is_zip else tar_members(archive, file):
         name = member.name
         if any(is_hidden(part) for part in name.split("/") if part not in (".", "..")):
             continue
-        if not is_image_name(name):
+        if not is_image_name(name) or not member.is_plain:
             others.append(name)
-        elif not member.is_plain:
-            num_special += 1
         elif len(images) == MAX_IMAGES:
             raise UserError(f"{str(archive)!r} holds more than {MAX_IMAGES:,} images; split it")
         elif member.num_bytes > decoding.MAX_BYTES:
@@ -124,7 +120,7 @@ def _unpack(archive: Path, file: BinaryIO, goal: Path, progress: Progress | None
                 progress(min(file.tell(), num_bytes), num_bytes)
     images.sort(key=lambda image: (image[0].split("/"), image[1]))
     names, paths = tuple(name for name, _ in images), tuple(path for _, path in images)
-    return Unpacked(names, paths, tuple(sorted(others)), num_special)
+    return Unpacked(names, paths, tuple(sorted(others)))
 
 
 def copy_member(member: Member, goal: Path) -> None:

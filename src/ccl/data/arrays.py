@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ccl.data.decoding import MAX_PIXELS, BadImageError, upright_rgb
+from ccl.data.decoding import MAX_PIXELS, BadImageError, errors_as_bad_image, upright_rgb
 from ccl.data.sources import ImageSource
 from ccl.errors import UserError
 
@@ -35,7 +35,8 @@ def rgb_pixels(image: NDArray[np.generic] | Tensor | Image.Image) -> NDArray[np.
             return np.ascontiguousarray(values)
         picture = Image.fromarray(np.ascontiguousarray(values))  # L or RGBA
     try:
-        return np.array(upright_rgb(picture), dtype=np.uint8)
+        with errors_as_bad_image():
+            return np.array(upright_rgb(picture), dtype=np.uint8)
     except BadImageError as error:  # Pillow reads a file only now
         raise UserError(f"can't be used: {error.reason}") from error
 
@@ -43,11 +44,6 @@ def rgb_pixels(image: NDArray[np.generic] | Tensor | Image.Image) -> NDArray[np.
 def is_channels_first(image: NDArray[np.generic] | Tensor) -> bool:
     """Whether (C, H, W): as the shape says, and where it could be either, for tensors, as is the custom of each."""
     return image.shape[0] in _CHANNELS and (image.shape[2] not in _CHANNELS or isinstance(image, Tensor))
-
-
-def is_ambiguous(image: NDArray[np.generic] | Tensor) -> bool:
-    """Whether its channels may be the first dimension or the last."""
-    return image.ndim == 3 and image.shape[0] in _CHANNELS and image.shape[2] in _CHANNELS
 
 
 def _as_bytes(image: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:

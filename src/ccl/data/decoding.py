@@ -36,10 +36,6 @@ class BadImageError(ValueError):
         self.path = path
 
 
-class MissingDecoderError(BadImageError):
-    """An image of a format that a package reads which is not installed: not a fault of the file."""
-
-
 def is_image_name(name: str) -> bool:
     """Whether a file is to be taken for an image, as its suffix says."""
     return os.path.splitext(name)[1].lower() in SUFFIXES
@@ -50,7 +46,7 @@ def in_full(width: int, height: int) -> int:
     return 1
 
 
-def decode(file: Path | BinaryIO, reduction: Reduction = in_full) -> Image.Image:
+def decode(file: BinaryIO, reduction: Reduction = in_full) -> Image.Image:
     """The picture as upright RGB: the first frame, alpha laid on white, EXIF rotation applied.
 
     A JPEG is decoded at a part of its size where `reduction` says so: pixel p of a line then stands for the pixels
@@ -61,28 +57,23 @@ def decode(file: Path | BinaryIO, reduction: Reduction = in_full) -> Image.Image
 
 
 @contextmanager
-def open_image(file: Path | BinaryIO) -> Iterator[Image.Image]:
+def open_image(file: BinaryIO) -> Iterator[Image.Image]:
     """A picture of which only the header is read; any error while it is open becomes a BadImageError."""
     with errors_as_bad_image():
-        refuse_length(file.stat().st_size if isinstance(file, Path) else file.seek(0, os.SEEK_END))
+        refuse_length(file.seek(0, os.SEEK_END))
         with _opened(file) as image:
             yield image
 
 
-def _opened(file: Path | BinaryIO) -> Image.Image:
+def _opened(file: BinaryIO) -> Image.Image:
     try:
         return Image.open(file, formats=ALLOWED_FORMATS)  # rewinds an open file
     except UnidentifiedImageError:
-        if isinstance(file, Path):
-            with file.open("rb") as opened:
-                start = opened.read(_HEADER)
-        else:
-            file.seek(0)
-            start = file.read(_HEADER)
-        if not is_heif(start):
+        file.seek(0)
+        if not is_heif(file.read(_HEADER)):
             raise
     if not can_read_heif():
-        raise MissingDecoderError(f"a HEIC photograph, which the extra heic reads; {how_to_install('heic')}")
+        raise BadImageError(f"a HEIC photograph, which the extra heic reads; {how_to_install('heic')}")
     return Image.open(file, formats=("HEIF",))
 
 
@@ -115,24 +106,25 @@ def refuse_length(num_bytes: int) -> None:
 
 
 def upright_rgb(image: Image.Image, reduction: Reduction = in_full) -> Image.Image:
-    """An opened picture, as `decode` returns it; its file may be broken where it is not yet read."""
-    with errors_as_bad_image():
-        if image.width * image.height > MAX_PIXELS:
-            raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
-        if reduction is not in_full:
-            _reduce(image, reduction)
-        if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
-            image = ImageOps.exif_transpose(image)
-        if image.mode in ("I", "I;16", "I;16B", "I;16L"):  # 16 bits a channel: keep the upper 8, not the lower
-            image = image.convert("F").point(lambda value: value / 256).convert("L")
-        elif image.mode == "F":
-            image = _float_to_grey(image)
-        if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-            image = image.convert("RGBA")
-            white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-            image = Image.alpha_composite(white, image)
-        image.load()
-        return image if image.mode == "RGB" else image.convert("RGB")
+    """An opened picture, as `decode` returns it; any error is possible where its file is broken."""
+    if image.width * image.height > MAX_PIXELS:
+        raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
+    if reduction is not in_full:
+        _reduce(image, reduction)
+    if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode in ("I", "I;16", "I;16B", "I;16L"):  # 16 bits a channel: keep the upper 8, not the lower
+        image = image.convert("F").point(lambda value: value / 256).convert("L")
+    elif image.mode == "F":  # floats carry no range of their own: up to 1 shares, up to 255 bytes, beyond 16 bits
+        _, largest = cast(tuple[float, float], image.getextrema())
+        scale = 255.0 if largest <= 1 else 1.0 if largest <= 255 else 1 / 256
+        image = image.point(lambda value: value * scale + 0.0).convert("L")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image)
+    image.load()
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 @contextmanager
@@ -169,13 +161,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def _float_to_grey(image: Image.Image) -> Image.Image:
-    """Floats carry no range of their own: up to 1 they are shares, up to 255 bytes, beyond that 16 bits."""
-    _, largest = cast(tuple[float, float], image.getextrema())
-    scale = 255.0 if largest <= 1 else 1.0 if largest <= 255 else 1 / 256
-    return image.point(lambda value: value * scale + 0.0).convert("L")
 
 
 def square_picture(image: Image.Image, side: int) -> NDArray[np.uint8]:

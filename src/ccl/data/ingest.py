@@ -86,20 +86,11 @@ class Gathered:
         """What people call the images."""
         return tuple(map(self.found.name, self.positions.tolist()))
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the user should know, one line each."""
-        return self.found.notes
-
-    def without(self, is_known: IsKnown, first_id: int = 0) -> Self:
-        """The images whose digests are not known, the first of each content, with ids from `first_id` on."""
+    def distinct(self, first_id: int = 0) -> Self:
+        """The first image of each content, with ids from `first_id` on."""
         kept: dict[bytes, int] = {}
-        num_known = 0
         for position, digest in enumerate(self.digests):
-            if is_known(digest):
-                num_known += 1
-            else:
-                kept.setdefault(digest, position)
+            kept.setdefault(digest, position)
         positions = torch.tensor(list(kept.values()), dtype=torch.int64)
         source = self.source if len(kept) == len(self.digests) else self.source.subset(positions)
         return replace(
@@ -108,8 +99,7 @@ class Gathered:
             digests=tuple(kept),
             file_sizes=self.file_sizes[positions],
             positions=self.positions[positions],
-            num_known=self.num_known + num_known,
-            num_repeated=len(self.digests) - num_known - len(kept),
+            num_repeated=len(self.digests) - len(kept),
         )
 
 
@@ -258,8 +248,8 @@ def ingest(
                 if not is_full and position + 1 < total:
                     continue
                 if len(all_bad) <= max_bad / 100 * total:
-                    source_of_these = EncodedSource(files) if side is None else _stacked(squares, side)
-                    yield Chunk(source_of_these, images, files, all_bad[len(all_bad) - num_bad :], num_known)
+                    here = EncodedSource(files) if side is None else _stacked(squares, side)
+                    yield Chunk(here, images, files, all_bad[len(all_bad) - num_bad :], num_known)
                 images, squares, files = [], [], []
                 num_bad = num_known = num_bytes = 0
     if len(all_bad) > max_bad / 100 * total:

@@ -3,7 +3,7 @@
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from ccl.data.archives import SUFFIXES as ARCHIVE_SUFFIXES
 from ccl.data.archives import is_archive_name, unpack
-from ccl.data.arrays import content_digest, is_ambiguous, rgb_pixels
+from ccl.data.arrays import content_digest, rgb_pixels
 from ccl.data.dataset import Progress
 from ccl.data.decoding import SUFFIXES, encode_png, is_image_name
 from ccl.data.folders import below, is_dir, is_image, matches
 from ccl.data.shards import PREFIX, open_shards, shard_paths
 from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource
-from ccl.errors import UserError, counted
+from ccl.errors import UserError
 
 Images = str | Path | Iterable[Any]  # paths and folders, arrays, tensors, or anything that yields images
 RawImage = NDArray[np.uint8] | bytes | str  # pixels (H, W, 3), an encoded image, the path of a file
@@ -104,14 +104,12 @@ class _Files:
     def __init__(self, scratch: Path, progress: Progress | None) -> None:
         self.names: list[str] = []  # for people: as given and found, or "archive.zip::inner/path.png"
         self.paths: list[str] = []  # where they lie, absolute
-        self._endings: Counter[str] = Counter()  # of files that are skipped
-        self._archives: list[str] = []  # that lie in folders or in other archives
-        self._num_special = 0
+        self._skipped: Counter[str] = Counter()  # other files, by what they are
         self._scratch, self._progress, self._here = scratch, progress, os.getcwd()
 
     def add(self, text: str, bases: Sequence[str] = ("",), *, is_listed: bool = False) -> None:
         """Add the images that an input names, below the first base where it exists; refuses one without images."""
-        num_images, num_others = len(self.names), self._num_skipped()
+        num_images, num_others = len(self.names), self._skipped.total()
         places = [os.path.join(base, os.path.expanduser(text)) for base in bases]
         if there := [place for place in places if os.path.lexists(place)]:
             self._take(there[0], is_listed)
@@ -120,26 +118,13 @@ class _Files:
         else:
             raise UserError(f"there is no file or folder {text!r}; it was looked for in {self._here!r}")
         if len(self.names) == num_images:
-            others = self._num_skipped() - num_others
+            others = self._skipped.total() - num_others
             raise UserError(f"{text!r} holds no images, and {others} other files; {_KNOWN}")
 
     def notes(self) -> tuple[str, ...]:
-        """Notes on what was skipped, a line for each kind."""
-        lines = []
-        if self._endings:
-            kinds = ", ".join(f"{ending!r} {count}" for ending, count in self._endings.most_common(5))
-            lines.append(f"{self._endings.total()} files are not images by their names and are skipped: {kinds}")
-        if self._archives:
-            lines.append(
-                f"{len(self._archives)} archives in folders or in archives are skipped, the first is "
-                f"{self._archives[0]!r}; give them by their names, those in archives unpacked"
-            )
-        if self._num_special:
-            lines.append(f"{self._num_special} links that lead nowhere, devices and sparse files are skipped")
-        return tuple(lines)
-
-    def _num_skipped(self) -> int:
-        return self._endings.total() + len(self._archives) + self._num_special
+        """A line on what was skipped, if anything was."""
+        kinds = ", ".join(f"{kind} {count}" for kind, count in self._skipped.most_common(5))
+        return (f"{self._skipped.total()} files are no images and are skipped: {kinds}",) if kinds else ()
 
     def _take(self, path: str, is_listed: bool) -> None:
         if os.path.isdir(path):
@@ -157,20 +142,23 @@ class _Files:
             for member, file in zip(unpacked.members, unpacked.paths, strict=True):
                 self._keep(f"{path}::{member}", file)
             for member in unpacked.others:
-                self._skip(f"{path}::{member}")
-            self._num_special += unpacked.num_special
-        elif is_listed or _is_binary(path):
+                self._skip(member)
+        elif is_listed or b"\0" in _read(path, _MAX_LINE):
             raise UserError(f"{path!r} is not an image, archive or list of paths; {_KNOWN}")
         else:
             self._take_list(path)
 
     def _take_list(self, path: str) -> None:
-        """Each line is an input of its own, below the folder of the list or below the current one."""
-        for number, line in _lines(path):
-            try:
-                self.add(line, (os.path.dirname(path), ""), is_listed=True)
-            except UserError as error:
-                raise UserError(f"list of paths {path!r}, line {number}: {error}") from error
+        """Each line that is no comment is an input of its own, below the folder of the list or the current one."""
+        with open(path, "rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=1):
+                text = line.removeprefix(b"\xef\xbb\xbf").strip()  # some editors put a mark before the first
+                if not text or text.startswith(b"#"):
+                    continue
+                try:
+                    self.add(os.fsdecode(text), (os.path.dirname(path), ""), is_listed=True)
+                except UserError as error:
+                    raise UserError(f"list of paths {path!r}, line {number}: {error}") from error
 
     def _take_matches(self, pattern: str, places: Sequence[str]) -> None:
         """Other than files that are named, matches may be anything: what is not an image is skipped."""
@@ -193,29 +181,21 @@ class _Files:
         self.paths.append(os.path.join(self._here, path))  # join leaves absolute names alone
 
     def _skip(self, name: str) -> None:
-        if is_image_name(name):  # and yet not a file
-            self._num_special += 1
+        if is_image_name(name):
+            kind = "links to nowhere, devices or sparse files"
         elif is_archive_name(name):
-            self._archives.append(name)
+            kind = "archives (give them by their names)"
         else:
-            self._endings[os.path.splitext(name)[1].lower()] += 1
+            kind = repr(os.path.splitext(name)[1].lower())
+        self._skipped[kind] += 1
 
 
-def _is_binary(path: str) -> bool:
+def _read(path: str, num_bytes: int = -1) -> bytes:
     try:
         with open(path, "rb") as file:
-            return b"\0" in file.read(_MAX_LINE)
+            return file.read(num_bytes)
     except OSError as error:
         raise UserError(f"can't read {path!r}: {error.strerror}") from error
-
-
-def _lines(path: str) -> Iterator[tuple[int, str]]:
-    """The lines of a list with their numbers, whatever their encoding; blank ones and # comments are skipped."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=1):
-            text = line.removeprefix(b"\xef\xbb\xbf").strip()  # some editors put a mark before the first
-            if text and not text.startswith(b"#"):
-                yield number, os.fsdecode(text)
 
 
 def find_held(images: Iterable[object]) -> Found:
@@ -230,7 +210,6 @@ def find_held(images: Iterable[object]) -> Found:
     names: list[str] = []
     digests: dict[int, bytes] = {}
     kinds: set[object] = set()
-    ambiguous: list[str] = []
     for number, image in enumerate(_each(images)):
         try:
             thing = _taken(image)
@@ -245,17 +224,9 @@ def find_held(images: Iterable[object]) -> Found:
         names.append(thing if isinstance(thing, str) else f"image {number}")
         if isinstance(thing, np.ndarray):
             digests[number] = content_digest(repr(thing.shape).encode(), np.ascontiguousarray(thing).data)
-        if isinstance(image, np.ndarray | Tensor) and is_ambiguous(image):
-            ambiguous.append(f"image {number} of shape {tuple(image.shape)}")
     if not names:
         raise UserError("no images are given")
-    note = (
-        f"{counted(len(ambiguous), 'image')} may have the channels first or last, as {ambiguous[0]}; "
-        "arrays are taken as (H, W, C), tensors as (C, H, W)"
-        if ambiguous
-        else ""
-    )
-    return Found(_source(things), names, (note,) if note else (), digests)
+    return Found(_source(things), names, digests=digests)
 
 
 def _source(things: Sequence[RawImage]) -> ImageSource:
@@ -302,7 +273,4 @@ def _encoded(thing: RawImage) -> bytes:
         return thing
     if isinstance(thing, np.ndarray):
         return encode_png(Image.fromarray(thing))
-    try:
-        return Path(thing).read_bytes()
-    except OSError as error:
-        raise UserError(f"can't read {thing!r}: {error.strerror}") from error
+    return _read(thing)

@@ -162,8 +162,8 @@ class FileSource(ImageSource):
             return file.read()
 
     def shorter_side(self, position: int) -> int:
-        with open_image(Path(self.names[position])) as image:  # reads no further than the header
-            return min(image.size)
+        with self.naming_errors(position), Path(self.names[position]).open("rb") as file, open_image(file) as image:
+            return min(image.size)  # nothing is read beyond the header
 
     def name(self, position: int) -> str:
         return self.names[position]
@@ -237,33 +237,24 @@ class SquaredSource(ArraySource):
     pixels: `alike` squares originals as they were squared when they were learned.
     """
 
-    def __init__(
-        self,
-        images: Tensor,
-        files: Spool,
-        ids: Tensor | None = None,
-        rows: Tensor | None = None,
-        places: Tensor | None = None,
-    ) -> None:
+    def __init__(self, images: Tensor, files: Spool, ids: Tensor | None = None, rows: Tensor | None = None) -> None:
         super().__init__(images, ids, rows)
-        self._files = files
-        self._places = torch.arange(len(self)) if places is None else places  # (N,): which of the files is whose
+        self._files = files  # one for each row
         self._encoded: dict[int, bytes] = {}  # a budget measures what is then kept
 
     def encoded(self, position: int) -> bytes:
         if position not in self._encoded:
-            square, original = super().encoded(position), self._files.read(int(self._places[position]))
+            square, original = super().encoded(position), self._files.read(int(self._rows_at(torch.tensor(position))))
             # HEIC needs a package that may be missing where the folder is opened next.
             is_kept = 0 < len(original) <= len(square) and not is_heif(original)
             self._encoded[position] = original if is_kept else square
         return self._encoded[position]
 
     def subset(self, positions: Tensor) -> ImageSource:
-        rows, places = self._rows_at(positions), self._places[positions]
-        return SquaredSource(self._stored, self._files, self.ids[positions], rows, places)
+        return SquaredSource(self._stored, self._files, self.ids[positions], self._rows_at(positions))
 
     def with_ids(self, ids: Tensor) -> ImageSource:
-        return SquaredSource(self.images, self._files, ids, None, self._places)
+        return SquaredSource(self._stored, self._files, ids, self._rows)
 
     def alike(self, kept: EncodedSource) -> ImageSource:
         """Images that were kept, in the size of these."""

@@ -1,7 +1,6 @@
 """Files of every kind become upright RGB of the right values, or a reason why not."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,10 +75,9 @@ def test_the_first_frame_of_an_animation() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"<html></html>", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"])
-def test_what_is_no_image_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "a.jpg").write_bytes(content)
+def test_what_is_no_image_is_refused(content: bytes) -> None:
     with pytest.raises(BadImageError):
-        decode(tmp_path / "a.jpg")
+        decode(io.BytesIO(content))
 
 
 def test_a_truncated_file_is_refused() -> None:
@@ -95,16 +93,13 @@ def test_too_many_pixels_are_refused_before_they_are_decoded(monkeypatch: pytest
         decode(_file(Image.new("RGB", (4, 4)), "PNG"))
 
 
-def test_too_many_bytes_are_refused_and_none_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_bytes_are_refused_and_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = _file(Image.new("RGB", (4, 4)), "PNG").getvalue()
-    (tmp_path / "a.png").write_bytes(whole)
     monkeypatch.setattr(decoding, "MAX_BYTES", len(whole))
-    for file in (tmp_path / "a.png", io.BytesIO(whole)):
-        assert decode(file).size == (4, 4)
+    assert decode(io.BytesIO(whole)).size == (4, 4)
     monkeypatch.setattr(decoding, "MAX_BYTES", len(whole) - 1)
-    for file in (tmp_path / "a.png", io.BytesIO(whole)):
-        with pytest.raises(BadImageError, match=f"{len(whole)} bytes exceed the limit of {len(whole) - 1}$"):
-            decode(file)
+    with pytest.raises(BadImageError, match=f"{len(whole)} bytes exceed the limit of {len(whole) - 1}$"):
+        decode(io.BytesIO(whole))
     with pytest.raises(BadImageError, match="the file is empty"):
         decode(io.BytesIO())
 

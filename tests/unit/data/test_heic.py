@@ -29,7 +29,7 @@ class FakeHeif(ImageFile.ImageFile):
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    decoding._can_read_heif.cache_clear()
+    decoding.can_read_heif.cache_clear()
     folder = tmp_path / "photos"
     folder.mkdir()
     (folder / "IMG_1.HEIC").write_bytes(HEIC)
@@ -37,7 +37,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for number in range(3):
         Image.new("RGB", (20, 20), (number, 0, 0)).save(folder / f"{number}.png")
     yield folder
-    decoding._can_read_heif.cache_clear()
+    decoding.can_read_heif.cache_clear()
 
 
 def test_without_the_package_they_are_left_out_with_advice_until_it_is_there(
@@ -50,14 +50,14 @@ def test_without_the_package_they_are_left_out_with_advice_until_it_is_there(
     assert len(gather([photos], tmp_path, max_bad=40).source) == 3
     register = lambda: Image.register_open("HEIF", FakeHeif, lambda start: start[4:8] == b"ftyp")  # noqa: E731
     monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=register))
-    decoding._can_read_heif.cache_clear()
+    decoding.can_read_heif.cache_clear()
     try:
         found = gather([photos], tmp_path)  # nothing remembers that they could not be read
         assert (len(found.source), found.skipped) == (5, ())
         position = [Path(name).name for name in found.names].index("IMG_1.HEIC")
         assert found.source.picture(position).getpixel((3, 3)) == (255, 0, 0)
         monkeypatch.setitem(sys.modules, "pillow_heif", None)
-        decoding._can_read_heif.cache_clear()
+        decoding.can_read_heif.cache_clear()
         assert len(gather([photos], tmp_path, max_bad=40).source) == 3  # nor that they could
     finally:
         Image.OPEN.pop("HEIF", None)

@@ -117,7 +117,7 @@ def test_what_is_planted_is_found_in_a_folder_as_in_archives(here: Path, scratch
         for image in gathered.skipped:
             assert bad[image.path.removeprefix(prefix)] in image.reason
         assert {len(digest) for digest in gathered.digests} == {16}
-        assert gathered.notes == ()
+        assert gathered.found.notes == ()
         pixels = [gathered.source.picture(at).tobytes() for at in range(len(gathered.source))]
         told[name] = (gathered.digests, pixels, [image.reason for image in gathered.skipped])
     assert told["images"] == told["images.zip"] == told["images.tgz"]
@@ -151,10 +151,9 @@ def test_any_layout_in_a_fixed_order(here: Path, scratch: Path) -> None:
         gathered = gather([given], scratch)
         assert list(gathered.names) == [os.path.join(given, name) for name in expected]
         assert _shades(gathered) == [names.index(name) for name in expected]
-        assert len(gathered.notes) == 2
-        assert gathered.notes[0] == "3 files are not images by their names and are skipped: '.txt' 2, '' 1"
-        assert "1 archives in folders" in gathered.notes[1]
-        assert repr(os.path.join(given, "a/x.zip")) in gathered.notes[1]
+        assert gathered.found.notes == (
+            "4 files are no images and are skipped: '.txt' 2, '' 1, archives (give them by their names) 1",
+        )
     assert gather(Path("images"), scratch).digests == gathered.digests  # type: ignore[arg-type]  # one, not its letters
 
 
@@ -204,7 +203,7 @@ def test_links_are_followed_and_loops_end(here: Path, scratch: Path) -> None:
         "images/a/up2/elsewhere/2.png",
         "images/a/up2/elsewhere/3.png",
     )
-    assert "2 links that lead nowhere, devices and sparse files are skipped" in gathered.notes
+    assert "skipped: links to nowhere, devices or sparse files 2" in gathered.found.notes[0]
     assert [Path(name).name for name in gather(["images/**/*.png"], scratch).names] == [
         "4.png",
         "1.png",
@@ -328,13 +327,13 @@ def test_what_is_known_and_what_repeats_is_left_out(here: Path, scratch: Path) -
     _fill(here, {f"{number}.png": _png(shade) for number, shade in enumerate([5, 6, 5, 7, 6, 8, 7, 7])})
     gathered = gather(["*.png"], scratch)
     known = {gathered.digests[3]}
-    unseen = gathered.without(known.__contains__)
+    unseen = gather(["*.png"], scratch, is_known=known.__contains__).distinct()
     assert unseen.names == ("0.png", "1.png", "5.png")
     assert unseen.digests == tuple(gathered.digests[at] for at in (0, 1, 5))
     assert unseen.source.ids.tolist() == [0, 1, 2]
     assert [unseen.source.picture(at).getpixel((0, 0)) for at in range(3)] == [(5, 0, 0), (6, 0, 0), (8, 0, 0)]
     assert (unseen.num_known, unseen.num_repeated) == (3, 2)
-    nothing = gathered.without(lambda digest: True)
+    nothing = gather(["*.png"], scratch, is_known=lambda digest: True).distinct()
     assert (len(nothing.source), nothing.names, nothing.num_known, nothing.num_repeated) == (0, (), 8, 0)
     assert nothing.source.ids.tolist() == []
 
@@ -347,7 +346,7 @@ def test_sources_of_every_kind_keep_their_form(here: Path, kind: type) -> None:
     if kind is FileSource:
         _fill(here, {f"{number}.png": _png(shade) for number, shade in enumerate((1, 1, 2, 3))})
         images = sorted(here.iterdir())
-    unseen = gather_arrays(images).without(lambda digest: False)
+    unseen = gather_arrays(images).distinct()
     assert isinstance(unseen.source, kind)
     assert unseen.source.ids.tolist() == [0, 1, 2]
     assert [unseen.source.picture(at).getpixel((0, 0))[0] for at in range(3)] == [1, 2, 3]  # type: ignore[index]
@@ -408,7 +407,7 @@ def test_each_file_is_opened_once_and_decoded_once(
     assert sorted(opened) == [*(f"{at:02}.png" for at in range(38)), "38.jpg", "39.jpg", "bad.png"]
     assert len(decoded) == 40
     assert gathered.source.image_size == (16, 16)
-    gathered.without(lambda digest: False).source.read(torch.arange(40))
+    gathered.distinct().source.read(torch.arange(40))
     assert len(opened) == 41  # the pixels are in memory
     for resize in (16, None):
         del opened[:], decoded[:]
@@ -452,7 +451,7 @@ def test_squares_keep_their_short_files_from_the_pass(forty: Path, scratch: Path
 def test_without_a_side_pixels_cost_one_more_opening(
     forty: Path, scratch: Path, opened: list[str], decoded: list[tuple[int, int]]
 ) -> None:
-    first = gather(["."], scratch).without(lambda digest: False)
+    first = gather(["."], scratch).distinct()
     assert (len(opened), len(decoded)) == (41, 40)
     small = squared(first.source, 16)
     assert (len(opened), len(decoded)) == (81, 80)
@@ -503,10 +502,10 @@ def test_known_images_are_counted_and_not_decoded(
     assert gathered.num_known == 30
     assert isinstance(gathered.source, ArraySource)
     assert gathered.source.images[:9, 0, 0, 0].tolist() == list(range(0, 36, 4))
-    unseen = gathered.without(known.__contains__, first_id=700)
+    unseen = gathered.distinct(first_id=700)
     assert (unseen.num_known, unseen.num_repeated, len(unseen.names)) == (30, 0, 10)
     assert unseen.source.ids.tolist() == list(range(700, 710))
-    plain = gather(["."], scratch).without(known.__contains__, first_id=700)
+    plain = gather(["."], scratch, is_known=known.__contains__)
     assert (plain.names, plain.digests, plain.num_known) == (unseen.names, unseen.digests, unseen.num_known)
     assert gather(["00.png"], scratch, side=16, is_known=lambda digest: True).source.image_size == (16, 16)
 
@@ -594,7 +593,7 @@ def test_every_kind_of_array_becomes_rgb(image: object, expected: np.ndarray) ->
     assert np.array_equal(gathered.source.images[0].permute(1, 2, 0).numpy(), expected)
     assert gathered.names == ("image 0",)
     assert gathered.digests == gather_arrays([expected]).digests  # of the pixels, however they came
-    assert gathered.notes == ()
+    assert gathered.found.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -667,14 +666,9 @@ def test_single_things_are_taken_as_one(here: Path) -> None:
 
 def test_where_channels_could_be_first_or_last(here: Path) -> None:
     values = np.arange(36, dtype=np.uint8).reshape(3, 4, 3)
-    as_array, as_tensor = gather_arrays([PIXELS, values, values]), gather_arrays([_tensor(values)])
+    as_array, as_tensor = gather_arrays([PIXELS, values]), gather_arrays([_tensor(values)])
     assert as_array.source.picture(1).size == (4, 3)
     assert as_tensor.source.picture(0).size == (3, 4)
-    assert as_array.notes == (
-        "2 images may have the channels first or last, as image 1 of shape (3, 4, 3); "
-        "arrays are taken as (H, W, C), tensors as (C, H, W)",
-    )
-    assert len(as_tensor.notes) == 1
 
 
 def test_arrays_of_many_sizes_and_files_are_kept_encoded(here: Path) -> None:
