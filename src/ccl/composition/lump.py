@@ -3,11 +3,10 @@
 import zlib
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ccl.composition.composition import Composition, EpochBatch
-from ccl.composition.share import cycled
+from ccl.composition.share import mixed_batches
 from ccl.data import epoch_batches
 from ccl.section import Positive, Section
 from ccl.seeding import hashed
@@ -36,14 +35,8 @@ class Lump(Composition):
         if len(ids) == num_new:
             return [EpochBatch.once(positions) for positions in plain]
         sizes = [len(part) for part in plain]
-        new_at, new_turns = cycled(ids[:num_new], sum(sizes), *context, "batches")
-        old_at, old_turns = cycled(ids[num_new:], sum(sizes), *context, "old images")
-        parts = [torch.split(rows, sizes) for rows in (new_at, num_new + old_at, new_turns, old_turns)]
         # Sizes are multiples of the ranks, so that image n and its partner at n + size belong to the same rank.
-        return [
-            EpochBatch(torch.cat([new, old]), torch.cat([new_turn, old_turn]))
-            for new, old, new_turn, old_turn in zip(*parts, strict=True)
-        ]
+        return mixed_batches(ids, num_new, sizes, sizes, *context)
 
     def mix(self, batch: ViewBatch, num_new: int, moment: tuple[int, int]) -> ViewBatch:
         """Half as many images, with ids, positions and turns of the new ones; without old images the batch as it is."""

@@ -15,8 +15,7 @@ from ccl.seeding import permutation
 class Share(Composition):
     """Each batch holds `old` · size old images, drawn from the memory in random order, again and again.
 
-    With `most_repeats` the share is smaller where an old image would else be shown more often than that in an epoch: a
-    small memory beside many new images then takes little of the batch, and is not learned by heart.
+    With `most_repeats` the share is smaller where an old image would else be shown more often than that in an epoch.
     An epoch has as many batches, of the same sizes, as pooled images would have: strategies compare at equal cost.
     """
 
@@ -38,20 +37,25 @@ class Share(Composition):
             share = min(share, num_old * self.most_repeats / len(ids))
         old = [round(share * len(part)) for part in pooled]  # of each batch
         new = [len(part) - count for part, count in zip(pooled, old, strict=True)]
-        new_at, new_turns = cycled(ids[:num_new], sum(new), *context, "batches")
-        old_at, old_turns = cycled(ids[num_new:], sum(old), *context, "old images")
-        parts = zip(
-            *(torch.split(rows, new) for rows in (new_at, new_turns)),
-            *(torch.split(rows, old) for rows in (old_at + num_new, old_turns)),
-            strict=True,
-        )
-        return [
-            EpochBatch(torch.cat([fresh, past]), torch.cat([fresh_turn, past_turn]))
-            for fresh, fresh_turn, past, past_turn in parts
-        ]
+        return mixed_batches(ids, num_new, new, old, *context)
 
 
-def cycled(ids: Tensor, count: int, *context: int | str) -> tuple[Tensor, Tensor]:
+def mixed_batches(ids: Tensor, num_new: int, new: list[int], old: list[int], *context: int) -> list[EpochBatch]:
+    """Batches of so many new and so many old images each, the new ones first; both in random order, again and again."""
+    new_at, new_turns = _cycled(ids[:num_new], sum(new), *context, "batches")
+    old_at, old_turns = _cycled(ids[num_new:], sum(old), *context, "old images")
+    parts = zip(
+        *(torch.split(rows, new) for rows in (new_at, new_turns)),
+        *(torch.split(rows, old) for rows in (old_at + num_new, old_turns)),
+        strict=True,
+    )
+    return [
+        EpochBatch(torch.cat([fresh, past]), torch.cat([fresh_turn, past_turn]))
+        for fresh, fresh_turn, past, past_turn in parts
+    ]
+
+
+def _cycled(ids: Tensor, count: int, *context: int | str) -> tuple[Tensor, Tensor]:
     """Positions of images in random order, again and again in new orders, and the turn of each: (count,) both."""
     orders, num_cycles = [], -(-count // len(ids))
     for cycle in range(num_cycles):

@@ -12,10 +12,7 @@ from ccl.views import ViewBatch
 
 
 class BYOL(Objective):
-    """No negatives (Grill et al., NeurIPS 2020). The target's momentum rises by a cosine in every step anew.
-
-    Target and predictor carry over from step to step.
-    """
+    """No negatives (Grill et al., NeurIPS 2020). Target and predictor carry over from step to step."""
 
     class Options(Section):
         predictor_width: Count = 1024  # of the hidden layer; BYOL: 4096

@@ -18,8 +18,7 @@ from ccl.views import ViewBatch
 class MAE(Objective):
     """Neither negatives nor a second view (He et al., CVPR 2022); the backbone must have patches.
 
-    Which patches are hidden depends on the seed, the moment, the image and its turn. The encoder's head learns only
-    from parts that keep the past.
+    The encoder's head learns only from parts that keep the past.
     """
 
     num_views = 1

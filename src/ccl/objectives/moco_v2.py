@@ -17,11 +17,7 @@ from ccl.views import ViewBatch
 class MoCoV2(Objective):
     """Paper: §MoCoV2. The key encoder and the queue carry over from step to step.
 
-    Differs: the authors' code restarts the key encoder at every step.
-
-    `symmetric` is MoCoV2+ (solo-learn): both views are queries, each against its key and the other view's past keys,
-    and the loss is the mean of both. Over each step the key encoder's momentum rises to
-    `final_key_momentum`, where there is one.
+    Differs: the authors' code restarts the key encoder at every step. With `symmetric` the loss is the mean of both.
     """
 
     class Options(Section):

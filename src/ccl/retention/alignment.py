@@ -8,7 +8,7 @@ from torch import Tensor
 from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import cosine_distance
 from ccl.part import BatchContext, Retention
-from ccl.retention.past import Chosen, Predictor, choose, choose_stored
+from ccl.retention.past import Predictor, choose, choose_stored
 from ccl.section import Count, Fraction, Section
 
 
@@ -41,24 +41,16 @@ class Alignment(Retention):
             self.average.reset(encoder)
 
     def loss(self, context: BatchContext) -> Tensor | None:
-        found = self._chosen(context)
-        if found is None:
+        chosen = choose_stored(context, "embeddings") if self.average is None else choose(context, self.images)
+        if chosen is None:
             return None
-        chosen, stored = found
         predicted = [self.aligner(view.unit)[chosen.rows] for view in context.student]  # (M, D) each
         past = [] if self.average is None else [view.unit for view in chosen.past(self.average, context)]
         everyone = chosen.everywhere(*predicted, *past)  # (M of all ranks, D) each
-        targets = everyone[len(predicted) :] if stored is None else [stored] * len(predicted)
+        targets = everyone[len(predicted) :] if chosen.stored is None else [chosen.stored] * len(predicted)
         pairs = zip(everyone[: len(predicted)], targets, strict=True)
         # Half of 2 − 2cos: the gradient of the published −cos.
         return torch.stack([cosine_distance(*pair) / 2 for pair in pairs]).mean()
-
-    def _chosen(self, context: BatchContext) -> tuple[Chosen, Tensor | None] | None:
-        """Which images count, and their stored embeddings, where these are the past."""
-        if self.average is None:
-            return choose_stored(context, "embeddings")
-        chosen = choose(context, self.images)
-        return None if chosen is None else (chosen, None)
 
     def after_update(self, encoder: Encoder, context: BatchContext) -> None:
         if self.average is not None:

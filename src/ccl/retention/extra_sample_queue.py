@@ -11,10 +11,7 @@ from ccl.section import Count, Section
 
 
 class ExtraSampleQueue(Retention):
-    """A small queue of old images' keys only; every query, old or new, is contrasted with its own key against it.
-
-    Paper: §Extra Sample Queue.
-    """
+    """Every query, old or new, is told from a small queue of old images' keys only. Paper: §Extra Sample Queue."""
 
     class Options(Section):
         size: Count = 128  # authors' code: 256

@@ -12,12 +12,7 @@ from ccl.section import Count, Section
 
 
 class FurtherViews(Retention):
-    """InfoNCE of further views of the old images, against what the objective compares the first view with.
-
-    A small memory stands for much that is gone. A further view of an old image costs one pass of the student: its key
-    and the negatives are the objective's own and known already. The student embeds it with the other views, so that
-    batch norm sees one batch.
-    """
+    """InfoNCE of further views of the old images, against what the objective compares the first view with."""
 
     class Options(Section):
         count: Count = 1  # of an old image, beside those that the objective sees

@@ -20,7 +20,7 @@ Distance = Literal["cosine", "info_nce", "barlow", "mse"]
 
 # What CaSSLe multiplies each with: the published Barlow Twins' scale and VICReg's weight of its squared error.
 PUBLISHED: dict[Distance, float] = {"cosine": 1.0, "info_nce": 1.0, "barlow": 0.1, "mse": 25.0}
-_UNIT = ("cosine", "info_nce")  # distances of directions
+OF_DIRECTIONS = ("cosine", "info_nce")  # these compare embeddings of unit norm, the others raw projections
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,10 @@ class Chosen:
 
     rows: Tensor  # (M,): which of this rank's rows, on the device of embeddings
     mask: Tensor  # (N of all ranks,): which images of all ranks
-    num: int  # images of all ranks
+    stored: Tensor | None = None  # (M of all ranks, D): vectors kept beside them, if these were asked for
 
     def everywhere(self, *several: Tensor) -> list[Tensor]:
-        """Rows (M, ·) of this rank's chosen images, of all ranks, in the batch's order; gradients find their way back.
-
-        All that is needed of them is best asked for at once: it is one message.
-        """
+        """Rows (M, ·) of this rank's chosen images, of all ranks, in the batch's order, in one message."""
         return ranks.gather_together(several, self.mask)
 
     def past(self, teacher: MomentumEncoder, context: BatchContext) -> list[Embedded]:
@@ -44,36 +41,32 @@ class Chosen:
         return teacher.embed(torch.cat(shown)).split([len(view) for view in shown])
 
 
-def choose(context: BatchContext, images: Images, fewest: int = 2) -> Chosen | None:
-    """These images; None, on all ranks alike, where all together have fewer than `fewest`."""
+def choose(context: BatchContext, images: Images) -> Chosen | None:
+    """These images; None, on all ranks alike, where all together have fewer than two."""
     old = context.all_old
-    return chosen_by({"all": torch.ones_like(old), "old": old, "new": ~old}[images], context, fewest)
+    mask = {"all": torch.ones_like(old), "old": old, "new": ~old}[images]
+    return Chosen(_own_rows(mask, context), mask) if int(mask.sum()) >= 2 else None
 
 
-def chosen_by(mask: Tensor, context: BatchContext, fewest: int = 1) -> Chosen | None:
-    """The images where a mask (N of all ranks,) is True; None where these are fewer than `fewest`."""
-    num = int(mask.sum())
-    if num < fewest:
-        return None
-    return Chosen(ranks.own(mask).nonzero().flatten().to(context.contrast.query.device), mask, num)
-
-
-def choose_stored(context: BatchContext, kind: str) -> tuple[Chosen, Tensor] | None:
-    """The old images that have a stored vector of this kind, and the vectors of all ranks' such, (M of all, D)."""
+def choose_stored(context: BatchContext, kind: str) -> Chosen | None:
+    """The old images that have a stored vector of this kind, and these vectors; None where there are none."""
     stored = context.stored.get(kind)
     if stored is None:  # the memory is the same on all ranks
         return None
     known = ~stored.isnan().any(dim=1)  # (old,): a memory may be older than the wish for vectors
     mask = context.all_old.clone()
     mask[context.all_old] = known
-    chosen = chosen_by(mask, context)
-    return None if chosen is None else (chosen, stored[known].to(chosen.rows.device))
+    rows = _own_rows(mask, context)
+    return Chosen(rows, mask, stored[known].to(rows.device)) if known.any() else None
+
+
+def _own_rows(mask: Tensor, context: BatchContext) -> Tensor:
+    return ranks.own(mask).nonzero().flatten().to(context.contrast.query.device)
 
 
 class Predictor(nn.Module):
-    """Linear, batch norm, ReLU, linear: rows (N, D) to rows (N, D). CaSSLe and PFR: g; CLA: the aligner.
+    """Linear, batch norm, ReLU, linear: rows (N, D) of a whole batch to rows (N, D). CaSSLe and PFR: g; CLA: aligner.
 
-    It sees the whole of a batch, whichever rows a loss then takes, so that its statistics are those of the batch.
     With a `shortcut` these layers are what is added to a row, at first nothing: it begins as the identity.
     """
 
@@ -117,26 +110,15 @@ def own_distance(asked: Distance | None, of_objective: str) -> Distance:
 
 
 def own_weight(distance: Distance, of_objective: str, objective_weight: float | None) -> float:
-    """The factor of a distance: the objective's own for this kind, else as published.
-
-    So a weight of 1 is CaSSLe's beside every objective, also where that is scaled for plain SGD.
-    """
+    """The factor of a distance: the objective's own for this kind, else as published."""
     return PUBLISHED[distance] if objective_weight is None or distance != of_objective else objective_weight
-
-
-def compares_directions(distance: Distance) -> bool:
-    """Whether embeddings of unit norm are compared, not raw projections."""
-    return distance in _UNIT
 
 
 def past_distance(
     distance: Distance, predicted: Sequence[Tensor], past: Sequence[Tensor], temperature: float, weight: float = 1.0
 ) -> Tensor:
-    """How far predictions of each view, (N, D), are from what the past made of the same view; mean over the views.
-
-    InfoNCE takes the rows of all views together, so that the other view of an image is a negative.
-    """
-    if distance == "info_nce":
+    """How far predictions of each view, (N, D), are from what the past made of the same view; mean over the views."""
+    if distance == "info_nce":  # of the rows of all views together: the other view of an image is a negative
         return weight * cross_info_nce(torch.cat(list(predicted)), torch.cat(list(past)), temperature)
     measures: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         "cosine": cosine_distance,

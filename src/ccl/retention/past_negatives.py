@@ -11,16 +11,16 @@ from ccl.encoders import Encoder, MomentumEncoder
 from ccl.losses import cosine_distance, info_nce, nt_xent, pnr_nt_xent
 from ccl.memory import FeatureQueue
 from ccl.part import BatchContext, Retention
-from ccl.retention.past import PUBLISHED, Predictor, compares_directions, own_distance, own_weight, past_distance
+from ccl.retention.past import OF_DIRECTIONS, PUBLISHED, Predictor, own_distance, own_weight, past_distance
 from ccl.section import Count, Section
 
 
 class PastNegatives(Retention):
     """What PNR adds to the objective's own loss, in the objective's own kind. Cha et al., ICML 2024: csm9493/PNR.
 
-    With negatives in a queue or bank Q: the contrast is also pushed from a queue Q⁻ of a frozen copy's keys, and a
-    predictor finds the copy's embedding among Q and Q⁻. With negatives in the batch: the same with its rows. Without
-    negatives: CaSSLe's distillation, less a share of the distance to the past of the other view.
+    With negatives in a queue, a bank or the batch: the contrast is also pushed from a frozen copy's keys, and a
+    predictor finds the copy's embedding among all of them. Without: CaSSLe's distillation, less a share of the distance
+    to the past of the other view.
     """
 
     class Options(Section):
@@ -58,7 +58,7 @@ class PastNegatives(Retention):
     def loss(self, context: BatchContext) -> Tensor:
         views = context.batch.views[: len(context.student)]
         taught = self.teacher.embed(torch.cat(views))  # views·N rows
-        is_unit = compares_directions(self.distance)
+        is_unit = self.distance in OF_DIRECTIONS
         past = torch.split(taught.unit if is_unit else taught.projection, len(views[0]))  # (N, D) each
         present = [view.unit if is_unit else view.projection for view in context.student]
         predicted = [self.predictor(rows) for rows in present]

@@ -7,11 +7,11 @@ from torch import Tensor
 from ccl.encoders import Embedded, Encoder, MomentumEncoder
 from ccl.part import BatchContext, Retention
 from ccl.retention.past import (
+    OF_DIRECTIONS,
     Distance,
     Images,
     Predictor,
     choose,
-    compares_directions,
     own_distance,
     own_weight,
     past_distance,
@@ -23,13 +23,7 @@ class PredictiveDistillation(Retention):
     """Every view that the student saw is predicted as a frozen copy saw it. Fini et al., CVPR 2022 (arXiv 2112.04215).
 
     In the projection's space this is CaSSLe, and `distance` None is the objective's own kind of loss; in the features'
-    space it is PFR (Gomez-Villa et al., CVPRW 2022), and None is the cosine. `images` says which images of a batch
-    count.
-
-    With `relative` the loss is multiplied by the images of earlier steps for each new one: a poor past weighs little.
-
-    A predictor that restarts with random weights first pushes the encoder about until it has learned; one that begins
-    each step as the identity asks for nothing but what the encoder has, from the first update on.
+    space it is PFR (Gomez-Villa et al., CVPRW 2022), and None is the cosine.
     """
 
     class Options(Section):
@@ -88,4 +82,4 @@ class PredictiveDistillation(Retention):
         if self.options.space == "features":
             return view.features
         # Differs: the authors give MoCo's predictor unit rows, and that of SimCLR and BYOL raw projections.
-        return view.unit if compares_directions(self.distance) else view.projection
+        return view.unit if self.distance in OF_DIRECTIONS else view.projection

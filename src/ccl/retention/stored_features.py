@@ -19,9 +19,8 @@ class StoredFeatures(Retention):
     stores = frozenset({"features"})
 
     def loss(self, context: BatchContext) -> Tensor | None:
-        found = choose_stored(context, "features")
-        if found is None:
+        chosen = choose_stored(context, "features")
+        if chosen is None or chosen.stored is None:
             return None
-        chosen, stored = found  # (M, F)
         present = chosen.everywhere(*(view.features[chosen.rows] for view in context.student))  # (M, F) each
-        return torch.stack([feature_distance(features, stored) for features in present]).mean()
+        return torch.stack([feature_distance(features, chosen.stored) for features in present]).mean()

@@ -1,8 +1,4 @@
-"""Average: a moving average of the student's weights is probed and exported; the student learns unchanged.
-
-Mean Teacher's weights (Tarvainen and Valpola, NeurIPS 2017), used for evaluation as in Soutif-Cormerais et al., CoLLAs
-2023.
-"""
+"""Average: a moving average of the student's weights is probed and exported; the student learns unchanged."""
 
 from typing import cast
 
@@ -17,8 +13,7 @@ from ccl.section import Fraction, Section
 class Average(WeightRule):
     """θ̄ ← m θ̄ + (1 − m) θ at every update, with m = min(momentum, 1 − 1/n) at the n-th update of the stream.
 
-    So the first updates are weighed alike, as in the authors' code: with 0.999 alone the random initialisation would
-    still be nine tenths of the average after a hundred updates.
+    Mean Teacher's weights (NeurIPS 2017), used for evaluation as in Soutif-Cormerais et al., CoLLAs 2023.
     """
 
     num_updates: Tensor  # ()

@@ -11,10 +11,8 @@ from ccl.section import Fraction, Section
 class Merge(WeightRule):
     """θ ← (1 − share) θ_before + share θ_after, from the second step on; the next step begins with the outcome.
 
-    Where the encoder starts from weights that know something (`has_start`), in the first step too.
-
-    Backbone and head are merged; what the objective owns (a predictor, a key encoder, a queue) stays as it was trained.
-    With a share of 1 nothing moves, and everything is bit for bit as without the rule.
+    Where the encoder starts from weights that know something (`has_start`), in the first step too. Backbone and head
+    are merged; what the objective owns (a predictor, a key encoder, a queue) stays as it was trained.
     """
 
     has_past: Tensor  # (): whether `before` is of an earlier step
