@@ -57,9 +57,8 @@ def osiris_distillation(
     """InfoNCE from student views to the teacher's and back; mean of both. Osiris-D: arXiv 2404.19132.
 
     Two views (N, D) each, of any norm. A view's positive is the same view; its negatives are the views of other images.
+    The authors train the head through the teacher's side too: `detach_teacher=False`.
     """
-    # Differs: the authors' teacher is the present head on frozen features, and the head is trained through it as well;
-    # `detach_teacher=False` does that.
     student = F.normalize(torch.cat([student_first, student_second]).float(), dim=1)  # (2N, D)
     teacher = F.normalize(torch.cat([teacher_first, teacher_second]).float(), dim=1)  # (2N, D)
     logits = student @ (teacher.detach() if detach_teacher else teacher).T / temperature  # (2N, 2N)

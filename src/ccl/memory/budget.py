@@ -1,5 +1,4 @@
-"""A limit for the whole rehearsal memory: every step has an equal share of it, and what is kept of a step is the front
-of one fixed order, so that a memory shrinks by dropping from the back.
+"""A limit for the whole rehearsal memory: every step has an equal share of it, filled in one fixed order.
 
 Sizes are what the limit counts: 1 for an image, or the length of its file.
 """
@@ -27,10 +26,7 @@ class Budget:
 
 
 def shares(limit: int, wanted: Sequence[int]) -> list[int]:
-    """An equal share for each, but none above what it wants; what one leaves goes to the others, odd ones to the first.
-
-    Together they are the limit, or all that is wanted.
-    """
+    """An equal share for each, but none above what it wants; what is left goes to the others, odd ones to the first."""
     left, level, num_open = limit, 0, len(wanted)
     for want in sorted(wanted):
         level = left // num_open
@@ -52,7 +48,7 @@ def in_turns(scores: Tensor, clusters: Tensor, ids: Tensor, *context: int | str)
     """Positions (N,) by what is kept longest: the lowest score of every cluster, then the second lowest of every one, …
 
     Within a turn lower scores come first. Equal scores, and nan for all, are in a random order that depends on the ids
-    and the context only. Whoever drops from the back takes from the largest clusters, and the rest keep their order.
+    and the context only.
     """
     order = permutation(ids, *context)
     order = order[torch.argsort(scores[order], stable=True)]  # (N,)
@@ -69,10 +65,7 @@ def lowest_in_turns(scores: Tensor, clusters: Tensor, ids: Tensor, count: int, s
 
 
 def within(sizes: Iterable[int], share: int) -> list[int]:
-    """Which of these, in order, fit in a share: up to the first for which too little is left.
-
-    One that is larger than the whole share is passed over.
-    """
+    """Which of these, in order, fit in a share: up to the first for which too little is left; too large ones never."""
     taken, used = [], 0
     for number, size in enumerate(sizes):
         if size > share:

@@ -1,9 +1,4 @@
-"""K-Means of a step's embeddings, and how many groups its images have where there are no labels.
-
-For the number, K-Means is run for a geometric grid of counts, and each grouping is judged by the graph of nearest
-neighbours: Newman's modularity is the share of neighbours that are in one group, less what as many groups of that size
-would have by chance. How far this is from the number of classes, beside other criteria: docs/memory.md.
-"""
+"""K-Means of a step's embeddings, and how many groups its images have where there are no labels (docs/memory.md)."""
 
 import numpy as np
 import torch
@@ -36,7 +31,7 @@ def group(embeddings: Tensor, num_clusters: int, *context: int | str) -> Tensor:
 
 
 def estimate_num_clusters(embeddings: Tensor, *context: int | str) -> int:
-    """The count of the grid whose grouping has the highest modularity: unit rows (N, D) -> 1 … MOST_CLUSTERS.
+    """The count of the grid whose K-Means grouping has the highest modularity: unit rows (N, D) -> 1 … MOST_CLUSTERS.
 
     A pure function of the embeddings and the context. Rows that are all alike are one group.
     """
@@ -68,7 +63,10 @@ def nearest_neighbours(rows: Tensor, count: int) -> Tensor:
 
 
 def modularity(nearest: Tensor, clusters: Tensor) -> float:
-    """Modularity of a grouping (n,) in the graph of each row's neighbours (n, K); 0 for a single group."""
+    """Newman's modularity of a grouping (n,) in the graph of each row's neighbours (n, K); 0 for a single group.
+
+    The share of neighbours in one group, less what as many groups of that size would have by chance.
+    """
     inside = (clusters[nearest] == clusters[:, None]).double().mean()
     degrees = nearest.shape[1] + torch.bincount(nearest.flatten(), minlength=len(clusters))  # (n,)
     parts = torch.bincount(clusters, weights=degrees.double()) / degrees.sum()  # (k,)

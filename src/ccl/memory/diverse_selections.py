@@ -18,8 +18,8 @@ _BLOCK = 2**20  # similarities held at once: 8 MB
 def herding(embeddings: Tensor, count: int, clusters: Tensor | None = None) -> Tensor:
     """Positions in the order of choice: each time the image that brings the mean of the kept nearest to that of all.
 
-    iCaRL: algorithm 4 (arXiv 1611.07725). Rows are (N, D). With `clusters` (N,) each cluster has its own mean, and they
-    take turns, so that each has an equal share of the count. Ties go to the earlier image.
+    iCaRL: algorithm 4 (arXiv 1611.07725). Rows are (N, D). With `clusters` (N,) each has its own mean and an equal part
+    of the count, and they take turns. Ties go to the earlier image.
     """
     if clusters is None:
         clusters = torch.zeros(len(embeddings), dtype=torch.long)
@@ -74,9 +74,8 @@ def k_center(embeddings: Tensor, count: int) -> Tensor:
 def minred(embeddings: Tensor, count: int) -> Tensor:
     """Positions of what is left when the image with the most similar neighbour is dropped again and again.
 
-    In the order of choice, as all selections: what would be dropped last comes first. MinRed:
-    senthilps8/continuous_ssl_problem (ECCV 2022). Similarity is the cosine; rows (N, D) of any norm. Time grows with
-    N², memory with N.
+    MinRed: senthilps8/continuous_ssl_problem (ECCV 2022). What would be dropped last comes first. Similarity is the
+    cosine; rows (N, D) of any norm. Time grows with N², memory with N.
     """
     # Differs: the authors choose after every batch, by a moving average of both views' features; here it is once a
     # step, by the plain images' embeddings.

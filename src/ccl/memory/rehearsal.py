@@ -11,6 +11,7 @@ from ccl.data.sources import EncodedSource, ImageSource, SquaredSource
 from ccl.memory.budget import Budget, shares, survivors, within
 
 _VECTORS = "vectors."  # before a kind, in the state
+_SUFFIXES = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"RIFF": ".webp", b"GIF8": ".gif", b"BM": ".bmp"}
 
 
 class RehearsalMemory:
@@ -37,23 +38,18 @@ class RehearsalMemory:
         scores: Tensor,
         vectors: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Keep the images at these positions of the source; an image may be kept more than once.
-
-        `vectors` are kept beside them, a row for each, by kind.
-        """
-        self._add_vectors(vectors or {}, len(positions))
+        """Keep the images at these positions of the source, and beside them `vectors`, a row for each, by kind."""
+        given, unknown = vectors or {}, float("nan")
+        for kind in sorted(self.vectors.keys() | given.keys()):
+            width = (given[kind] if kind in given else self.vectors[kind]).shape[1]
+            before = self.vectors.get(kind, torch.full((len(self), width), unknown))
+            added = given.get(kind, torch.full((len(positions), width), unknown))
+            self.vectors[kind] = torch.cat([before, added])
         self.files += [source.encoded(position) for position in positions.tolist()]
         self.ids = torch.cat([self.ids, source.ids[positions]])
         self.steps = torch.cat([self.steps, torch.full((len(positions),), step)])
         self.clusters = torch.cat([self.clusters, clusters.to(torch.long)])
         self.scores = torch.cat([self.scores, scores.to(torch.float32)])
-
-    def _add_vectors(self, given: Mapping[str, Tensor], count: int) -> None:
-        held = len(self)
-        for kind in sorted(self.vectors.keys() | given.keys()):
-            width = (given[kind] if kind in given else self.vectors[kind]).shape[1]
-            before = self.vectors.get(kind, torch.full((held, width), float("nan")))
-            self.vectors[kind] = torch.cat([before, given.get(kind, torch.full((count, width), float("nan")))])
 
     def recall(self, positions: Tensor) -> dict[str, Tensor]:
         """The vectors beside the images at these positions, by kind."""
@@ -93,10 +89,10 @@ class RehearsalMemory:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The state as plain tensors; the files lie end to end in one."""
+        content = bytearray(b"".join(self.files))
+        whole = torch.frombuffer(content, dtype=torch.uint8) if content else torch.zeros(0, dtype=torch.uint8)
         return {
-            "bytes": torch.frombuffer(bytearray(b"".join(self.files)), dtype=torch.uint8)
-            if self.files
-            else torch.zeros(0, dtype=torch.uint8),
+            "bytes": whole,
             "lengths": torch.tensor([len(file) for file in self.files], dtype=torch.long),
             "ids": self.ids,
             "steps": self.steps,
@@ -122,12 +118,8 @@ class RehearsalMemory:
             table = csv.writer(file)
             table.writerow(["file", "id", "step", "cluster", "score"])
             for number, content in enumerate(self.files):
-                name = f"{number:06d}{_suffix(content)}"
+                suffix = next((suffix for magic, suffix in _SUFFIXES.items() if content.startswith(magic)), ".img")
+                name = f"{number:06d}{suffix}"
                 (folder / name).write_bytes(content)
                 about = [int(self.ids[number]), int(self.steps[number]) + 1, int(self.clusters[number])]
                 table.writerow([name, *about, float(self.scores[number])])
-
-
-def _suffix(content: bytes) -> str:
-    known = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"RIFF": ".webp", b"GIF8": ".gif", b"BM": ".bmp"}
-    return next((suffix for magic, suffix in known.items() if content.startswith(magic)), ".img")

@@ -1,7 +1,6 @@
-"""Which images of a finished step are kept: a random draw, a reservoir, or K-Means and the lowest variance over views.
+"""Which images of a finished step are kept: a random draw, a reservoir, or the lowest variance over views.
 
-Formulas only: embeddings in, positions out. Embedding the images is the learner's. A selection of the catalogue gives
-at most `count` positions in the order of choice, so that whoever has room for fewer takes the first of them.
+A selection of the catalogue gives at most `count` positions in the order of choice.
 """
 
 import torch
@@ -56,9 +55,8 @@ def random_order(ids: Tensor, count: int, seed: int, step: int) -> Tensor:
 def reservoir(ids: Tensor, count: int, seed: int) -> Tensor:
     """Positions of `count` images (all, if there are fewer): all ever seen are equally likely to be held.
 
-    Give it the distinct ids of the images held and of those that arrive, and the same seed at every step. An image's
-    rank is a hash of its id and the seed. The lowest ranks among those held and those new are the lowest of the
-    whole stream: no counter is needed, and it does not matter how the stream was cut into steps.
+    Give it the distinct ids of the images held and of those that arrive, and the same seed at every step: the lowest
+    hashes of id and seed among them are the lowest of the whole stream, however it was cut into steps.
     """
     return permutation(ids, seed, "reservoir")[:count]
 

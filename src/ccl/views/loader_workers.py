@@ -1,8 +1,7 @@
 """The loader workers' part for images of any size: decode once, as large as the views need it, and cut every crop.
 
-A JPEG whose crops all stay as large as the view is decoded at a half, a quarter or an eighth of its size. Boxes are
-drawn in pixels of the full picture and scaled, so the choice moves no crop; it depends on the picture and its boxes
-alone, not on workers. Against full decoding, crops of photographs differ by a grey level of 255 on average (tested).
+A JPEG whose crops all stay as large as the view is decoded at a half, a quarter or an eighth of its size. Against full
+decoding, crops of photographs differ by a grey level of 255 on average (tested).
 """
 
 import math
@@ -79,11 +78,8 @@ class PictureCrops(Dataset[Crops]):
             cut = Cutting(self.recipe, uniforms[position, views], len(views) < len(wanted))
             for number, pixels in zip(wanted, cut.cut(task.pictures, position), strict=True):
                 crops[number].append(pixels)
-        return [self._stacked(view) for view in crops]
-
-    def _stacked(self, images: list[Tensor]) -> Tensor:
-        size = self.recipe.size
-        return torch.stack(images) if images else torch.empty(0, 3, size, size, dtype=torch.uint8)
+        none = torch.empty(0, 3, self.recipe.size, self.recipe.size, dtype=torch.uint8)
+        return [torch.stack(view) if view else none for view in crops]
 
 
 @dataclass

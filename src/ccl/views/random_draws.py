@@ -75,7 +75,10 @@ def random_boxes(recipe: Recipe, heights: Tensor, widths: Tensor, uniforms: Tens
     )  # (N, attempts)
     first = fits.int().argmax(1, keepdim=True)  # (N, 1); the first of equal maxima
     found = fits.any(1)  # (N,)
-    fallback_width, fallback_height = _nearest_ratio(recipe, height, width)
+    # Where no attempt fits: the largest box with an allowed ratio.
+    # Differs: torchvision may round a side to 0 in an image one pixel thin.
+    fallback_width = torch.minimum(width, (height * recipe.max_ratio).round().clamp(min=1))
+    fallback_height = torch.minimum(height, (width / recipe.min_ratio).round().clamp(min=1))
     box_width = torch.where(found, box_widths.gather(1, first)[:, 0], fallback_width)
     box_height = torch.where(found, box_heights.gather(1, first)[:, 0], fallback_height)
     free_x, free_y = width - box_width, height - box_height
@@ -83,14 +86,6 @@ def random_boxes(recipe: Recipe, heights: Tensor, widths: Tensor, uniforms: Tens
     left = torch.where(found, (place_x * (free_x + 1)).floor(), (free_x / 2).floor())
     top = torch.where(found, (place_y * (free_y + 1)).floor(), (free_y / 2).floor())
     return torch.stack([left, top, box_width, box_height], 1).float()
-
-
-def _nearest_ratio(recipe: Recipe, height: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
-    """Width and height of the largest box with an allowed ratio: what is taken where no attempt fits."""
-    # Differs: torchvision may round a side to 0 in an image one pixel thin.
-    box_width = torch.minimum(width, (height * recipe.max_ratio).round().clamp(min=1))
-    box_height = torch.minimum(height, (width / recipe.min_ratio).round().clamp(min=1))
-    return box_width, box_height
 
 
 def plain_boxes(recipe: Recipe, heights: Tensor, widths: Tensor) -> Tensor:

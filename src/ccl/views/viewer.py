@@ -1,7 +1,6 @@
 """The viewer: from positions in a source to finished views, batch by batch.
 
-Small views cost by the call and not by the image, so views of several batches are made in one block. A view's bits
-don't depend on what it is made with (`ccl.views.resampling`), so a block changes nothing but the time.
+Small views cost by the call and not by the image, so views of several batches are made in one block.
 """
 
 from collections.abc import Iterator, Sequence
@@ -101,8 +100,8 @@ class Viewer:
     ) -> Iterator[ViewBatch]:
         """The views of each batch of positions, and plain images where the mask (len(source),) says.
 
-        Of each batch the images of a mask (N,) have further views. An image may come twice: by another turn, one (N,)
-        for each batch, it gets other views. None means turn 0, and no further views.
+        Of each batch the images of a mask (N,) have further views. An image that comes twice gets other views by
+        another turn, one (N,) for each batch; None: turn 0.
         """
         batches = [positions.cpu() for positions in batches]
         turns = _of_batches("turns", turns, batches)
