@@ -32,6 +32,8 @@ from ccl.report.arms import (
 from ccl.report.seed_statistics import Difference, Share, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval, text
 from ccl.runs.run_folder import RunRecord
+from ccl.settings import Settings
+from ccl.strategies import STRATEGIES, asks_clusters
 
 Found = TypeVar("Found")
 RANDOM_TITLE = "Random initialisation"
@@ -193,7 +195,18 @@ def about_columns(arms: Sequence[Arm], shown: Sequence[str]) -> list[str]:
     firsts = [first for arm in arms if (first := of_first_value(arm, arms)) is not None]
     values = dict.fromkeys(f"{name}={as_typed(value)}" for one in firsts for name, value in one.crossed.items())
     about["Above the first value"] = f"First value: {', '.join(values)}."
-    return [*found, *(sentence for name, sentence in about.items() if name in shown)]
+    found += [sentence for name, sentence in about.items() if name in shown]
+    if counting := [arm.name for arm in arms if _counts_classes(arm.settings)]:
+        found.append(f"From labels the number of classes of each step is taken by {', '.join(counting)}.")
+    return found
+
+
+def _counts_classes(settings: Settings) -> bool:
+    """Whether a method takes the number of clusters from labels."""
+    row, memory = STRATEGIES.get(settings.strategy), settings.memory
+    if row is None or row.selection is None or memory.clusters is not None:
+        return False
+    return asks_clusters(memory.selection or row.selection, memory.per_cluster, memory.budget is not None)
 
 
 def along_the_stream(arms: Sequence[Arm]) -> Table:

@@ -98,6 +98,14 @@ def test_the_note_says_what_the_size_of_the_test_set_leaves_open(record_of: Make
     assert "on 100 test images; another draw of as many would change it by about ±4.8 points" in table_of(runs).note
 
 
+def test_the_note_names_who_counts_classes_by_labels(record_of: Make) -> None:
+    records = [record_of("finetuning", FORGETS), record_of("ccl", FORGETS), record_of("shared_rehearsal", FORGETS)]
+    assert "From labels the number of classes of each step is taken by CCL, Shared Rehearsal." in table_of(records).note
+    assert "From labels" not in table_of(records[:1]).note
+    counted = [record_of("ccl", FORGETS, "memory.clusters=5")]
+    assert "From labels" not in table_of(counted).note
+
+
 def test_names_say_what_the_runs_differ_in_and_no_more(record_of: Make) -> None:
     def names(*records: RunRecord) -> list[str]:
         return [arm.name for arm in make_arms(records)]
