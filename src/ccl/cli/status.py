@@ -45,32 +45,28 @@ def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
     from ccl.report.tables import to_rich
 
     console, steps = Console(), now["steps"]
-
-    def say(line: str) -> None:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-
     if not steps:
         started = next((f", and starts from {e['weights']}" for e in now["events"] if e["kind"] == STARTED), "")
-        say(f"{folder.path} has learned nothing yet{started}")
+        typer.echo(f"{folder.path} has learned nothing yet{started}")
     if now["damage"]:
-        say(f"version {now['current']}, the current one, is damaged: {now['damage']}")
+        typer.echo(f"version {now['current']}, the current one, is damaged: {now['damage']}")
     if steps:
         num_images = counted(sum(step["num_images"] for step in steps), "image")
         which = "the newest good one" if now["damage"] else "current"
         shown = f"version {now['newest_good'] or now['current']} is {which}"
-        say(f"{folder.path}: {shown}, {num_images} learned in {counted(len(steps), 'drop')}")
+        typer.echo(f"{folder.path}: {shown}, {num_images} learned in {counted(len(steps), 'drop')}")
         for table in (history(steps, folder.ledger(), now["versions"]), *probe_and_health(steps[-1])):
             console.print(to_rich(table, console.width))
-        say(steps[-1]["verdict"])
+        typer.echo(steps[-1]["verdict"])
         if line := gains_line(steps[-1]):
-            say(line)
+            typer.echo(line)
         for line in step_warnings(steps[-1]):
-            say(f"warning: {line}")
+            typer.echo(f"warning: {line}")
     for event in now["events"]:
         if event["kind"] == "refused":
-            say(f"refused: {event['name']}: {event['reason']}")
+            typer.echo(f"refused: {event['name']}: {event['reason']}")
     if now["learning"]:
-        say(f"a drop is being learned ({now['learning']})")
+        typer.echo(f"a drop is being learned ({now['learning']})")
 
 
 def rollback(

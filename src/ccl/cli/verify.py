@@ -1,8 +1,8 @@
 """`ccl verify`: is a run folder or an encoder folder intact?"""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -22,52 +22,50 @@ def verify(folder: Path = typer.Argument(metavar="DIR", help="A run folder or an
     Example: ccl verify runs/ccl
     """
     from ccl.continual_encoder.folder import EncoderFolder
-    from ccl.data import BadImageError, FileSource
-    from ccl.runs.run_folder import CHECKPOINTS, read_run
-    from ccl.training.checkpoint import CheckpointStore
 
-    if (encoder_folder := EncoderFolder(folder)).exists():
-        _end(_verify_encoder(encoder_folder))
-        return
-    record = read_run(folder)
-    settings, faults = record.settings, 0
-    num_steps = 1 if record.protocol["all_at_once"] else len(record.step_names)
-    what = (settings.strategy, settings.objective, record.protocol["dataset"], f"seed {settings.seed}")
-    typer.echo(f"{folder}: {', '.join(what)}")
-    accuracies = "no accuracies yet" if record.accuracy is None else "accuracies"
-    typer.echo(f"state: {record.status.get('state')}, {len(record.rows)} metric rows, {accuracies}")
-    for finding in CheckpointStore(folder / CHECKPOINTS).check():
-        found = finding.reason or f"good, {_where(finding.about['position'], num_steps)}"
-        faults += finding.reason is not None
-        typer.echo(f"checkpoint {finding.folder.name}: {finding.num_bytes / 1e6:.1f} MB, {found}")
-    images = sorted(path for path in (folder / "memory").glob("*") if path.suffix != ".csv")
-    for path in images:
-        try:
-            FileSource([path]).picture(0)
-        except BadImageError as error:
-            faults += 1
-            typer.echo(f"memory/{path.name}: {error.reason}")
-    typer.echo(f"memory: {counted(len(images), 'image')} written out")
-    _end(faults)
-
-
-def _end(faults: int) -> None:
+    encoder_folder, faults = EncoderFolder(folder), 0
+    for line, is_fault in _of_encoder(encoder_folder) if encoder_folder.exists() else _of_run(folder):
+        typer.echo(line)
+        faults += is_fault
     if faults:
         typer.echo(counted(faults, "fault"))
         raise typer.Exit(1)
     typer.echo("all is well")
 
 
-def _verify_encoder(folder: "EncoderFolder") -> int:
-    """Report each version; returns how many faults there are."""
+def _of_run(folder: Path) -> Iterator[tuple[str, bool]]:
+    """Lines on a run folder, and whether each is a fault."""
+    from ccl.data import BadImageError, FileSource
+    from ccl.runs.run_folder import CHECKPOINTS, MEMORY, read_run
+    from ccl.training.checkpoint import CheckpointStore
+
+    record = read_run(folder)
+    what = (record.settings.strategy, record.settings.objective, record.protocol["dataset"])
+    yield f"{folder}: {', '.join(what)}, seed {record.settings.seed}", False
+    accuracies = "no accuracies yet" if record.accuracy is None else "accuracies"
+    yield f"state: {record.status.get('state')}, {len(record.rows)} metric rows, {accuracies}", False
+    for finding in CheckpointStore(folder / CHECKPOINTS).check():
+        found = finding.reason or f"good, {counted(finding.about['position']['step'], 'step')} complete"
+        size = f"{finding.num_bytes / 1e6:.1f} MB"
+        yield f"checkpoint {finding.folder.name}: {size}, {found}", finding.reason is not None
+    images = sorted(path for path in (folder / MEMORY).glob("*") if path.suffix != ".csv")
+    for path in images:
+        try:
+            FileSource([path]).picture(0)
+        except BadImageError as error:
+            yield f"memory/{path.name}: {error.reason}", True
+    yield f"memory: {counted(len(images), 'image')} written out", False
+
+
+def _of_encoder(folder: "EncoderFolder") -> Iterator[tuple[str, bool]]:
+    """Lines on an encoder folder and its versions, and whether each is a fault."""
     from ccl.data import BadImageError, EncodedSource
     from ccl.errors import UserError
 
-    ledger, faults = folder.ledger(), 0
-    typer.echo(f"{folder.path}: version {ledger.current} is current, {len(ledger.events)} events")
+    ledger = folder.ledger()
+    yield f"{folder.path}: version {ledger.current} is current, {len(ledger.events)} events", False
     if ledger.current not in [0, *folder.numbers(ledger)]:
-        faults += 1
-        typer.echo(f"the current version {ledger.current} is missing; ccl rollback --to {folder.listed(ledger)}")
+        yield f"the current version {ledger.current} is missing; ccl rollback --to {folder.listed(ledger)}", True
     for finding in folder.versions.check():
         fault = finding.reason
         if fault is None:
@@ -79,16 +77,5 @@ def _verify_encoder(folder: "EncoderFolder") -> int:
                     source.picture(position)
             except (UserError, BadImageError) as error:
                 fault = str(error)
-        faults += fault is not None
         good = f"good, {len(finding.about.get('steps', []))} drops, {finding.num_bytes / 1e6:.1f} MB"
-        typer.echo(f"version {finding.number}: {fault or good}")
-    return faults
-
-
-def _where(position: Mapping[str, Any], num_steps: int) -> str:
-    """The next thing to do of a run, in words."""
-    if position["step"] >= num_steps:
-        return "after the last step"
-    if position["phase"] != "train":
-        return f"step {position['step'] + 1}, trained"
-    return f"step {position['step'] + 1}, epoch {position['epoch'] + 1}, batch {position['batch'] + 1}"
+        yield f"version {finding.number}: {fault or good}", fault is not None
