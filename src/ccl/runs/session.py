@@ -51,7 +51,6 @@ class Session:
         self._store = CheckpointStore(folder / CHECKPOINTS, settings.checkpoint.keep)
         self._parts: dict[str, Learner | RehearsalMemory | AccuracyMatrix] = {}
         self._stamp: dict[str, Any] = {}  # of the checkpoints that are saved
-        self._restored_stamp: Mapping[str, Any] = {}  # of the checkpoint that was restored
         self._saved_at = time.perf_counter()
         self._cost = 0.0
 
@@ -84,37 +83,44 @@ class Session:
         """
         self._parts = {"learner": learner, "memory": learner.memory, **others}
         self._stamp = _stamp(self._settings, data)
-        progress = self.restore()
+        if ranks.is_first():
+            self._store.clean()
+        ranks.wait()
+        _refuse_differences(self._stamp)
+        checkpoint = self._store.newest()
+        _refuse_disagreement(0 if checkpoint is None else checkpoint.number)  # also: no one writes before all have read
         for path, reason in self._store.bad:
             self.display.note(f"skipped a bad checkpoint: {path}: {reason}")
-        if progress is None:
+        if checkpoint is None:
             self.log.begin()
             return None
-        self._note_changes()
+        then = checkpoint.about
+        changed = {name: [then[name], now] for name, now in self._stamp.items() if then.get(name) not in (None, now)}
+        if "data" in changed:
+            before, now = changed["data"]
+            raise UserError(f"the data is not what this run began with (fingerprint {before}, now {now}); restore it")
+        parts = by_part(checkpoint.tensors)
+        for name, part in self._parts.items():
+            part.load_state_dict(parts[name])
+        self.log.resume(then["log"])
+        progress = Progress.restored(then["position"], parts["optimizer"])
+        self._note_resumed(progress, changed)
+        return progress
+
+    def _note_resumed(self, progress: Progress, changed: Mapping[str, list[Any]]) -> None:
+        """Show where it resumes and what has changed, each [then, now]."""
+        for name, title in {"threads": "threads", "torch": "torch", "world_size": "the number of processes"}.items():
+            if change := changed.get(name):
+                text = f"{title} changed since the checkpoint ({change[0]} -> {change[1]})"
+                self.display.note(f"{text}: the outcome will be near, not equal bit for bit")
         where = f"step {progress.step + 1}"
         if progress.phase == "train":
             self.display.note(f"resuming at {where}, epoch {progress.epoch + 1}, batch {progress.batch + 1}")
         else:
             self.display.note(f"resuming after the training of {where}")
-        if change := self._changed("epochs"):
+        if change := changed.get("epochs"):
             self.display.note(f"epochs changed from {change[0]} to {change[1]}: the steps from here on follow it")
             self.log.row("changed", epochs=change)
-        return progress
-
-    def _note_changes(self) -> None:
-        if change := self._changed("data"):
-            raise UserError(
-                f"the data is not what this run began with (fingerprint {change[0]}, now {change[1]}); restore it"
-            )
-        for name, title in {"threads": "threads", "torch": "torch", "world_size": "the number of processes"}.items():
-            if change := self._changed(name):
-                text = f"{title} changed since the checkpoint ({change[0]} -> {change[1]})"
-                self.display.note(f"{text}: the outcome will be near, not equal bit for bit")
-
-    def _changed(self, name: str) -> list[Any] | None:
-        """[then, now] where the restored checkpoint was made with another value; None where equal or not known."""
-        then, now = self._restored_stamp.get(name), self._stamp[name]
-        return None if then is None or then == now else [then, now]
 
     def save(self, progress: Progress, point: SavePoint) -> None:
         """Called by the loop wherever saving is possible: save where it is due, then stop if a signal asked to."""
@@ -129,7 +135,9 @@ class Session:
         if asked or is_due_at_first:
             started = time.perf_counter()
             if ranks.is_first():
-                self._write(progress)
+                parts = {name: part.state_dict() for name, part in self._parts.items()}
+                about = {"position": progress.position(), "log": self.log.state(), **self._stamp}
+                self._store.save(joined_parts(parts | {"optimizer": progress.state_dict()}), about)
             self._saved_at = time.perf_counter()
             self._cost = self._saved_at - started
         if point == "phase":
@@ -140,28 +148,6 @@ class Session:
             (asked,) = ranks.largest(self.stop.signal_number or asked)
             if asked:
                 raise StoppedError(asked)
-
-    def _write(self, progress: Progress) -> None:
-        parts = {name: part.state_dict() for name, part in self._parts.items()} | {"optimizer": progress.state_dict()}
-        about = {"position": progress.position(), "log": self.log.state(), **self._stamp}
-        self._store.save(joined_parts(parts), about)
-
-    def restore(self) -> Progress | None:
-        """Restore everything from the newest good checkpoint; None where there is none."""
-        if ranks.is_first():
-            self._store.clean()
-        ranks.wait()
-        _refuse_differences(self._stamp)
-        checkpoint = self._store.newest()
-        _refuse_disagreement(0 if checkpoint is None else checkpoint.number)  # also: no one writes before all have read
-        if checkpoint is None:
-            return None
-        parts = by_part(checkpoint.tensors)
-        for name, part in self._parts.items():
-            part.load_state_dict(parts[name])
-        self.log.resume(checkpoint.about["log"])
-        self._restored_stamp = checkpoint.about
-        return Progress.restored(checkpoint.about["position"], parts["optimizer"])
 
 
 def code_hash() -> str:
