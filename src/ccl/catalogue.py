@@ -33,7 +33,6 @@ class PartRow:
 
     home: str  # module:class
     title: str
-    short: str = ""  # where there is little room; else the title
     about: str = ""  # one line
     source: str = ""  # where it was published
     weight: float = 1.0  # of a retention part's loss, by default
@@ -127,7 +126,6 @@ OBJECTIVES: dict[str, PartRow] = {
     "barlow_twins": PartRow(
         home="ccl.objectives.barlow_twins:BarlowTwins",
         title="Barlow Twins",
-        short="Barlow",
         about="dimensions agree over the views and are uncorrelated with each other",
         source="Zbontar et al., ICML 2021",
         defaults={"encoder": {"head": "mlp_bn", "head_layers": 3}},
@@ -163,7 +161,6 @@ RETENTION: dict[str, PartRow] = {
     "distillation": PartRow(
         home="ccl.retention.teacher_distillation:TeacherDistillation",
         title="distillation",
-        short="distil",
         about="similarities between old images follow a momentum teacher's",
         source="CCL, ICME 2022",
         weight=0.1,
@@ -172,7 +169,6 @@ RETENTION: dict[str, PartRow] = {
     "extra_sample_queue": PartRow(
         home="ccl.retention.extra_sample_queue:ExtraSampleQueue",
         title="extra sample queue",
-        short="ESQ",
         about="every query is pushed from the keys of old images",
         source="CCL, ICME 2022",
         weight=0.1,
@@ -181,7 +177,6 @@ RETENTION: dict[str, PartRow] = {
     "predictive_distillation": PartRow(
         home="ccl.retention.predictive_distillation:PredictiveDistillation",
         title="predictive distillation",
-        short="predict",
         about="a predictor finds what a frozen copy of the previous step made of every view",
         source="CaSSLe, CVPR 2022; of features: PFR, CVPRW 2022",
         has_norms=True,
@@ -189,7 +184,6 @@ RETENTION: dict[str, PartRow] = {
     "pnr": PartRow(
         home="ccl.retention.past_negatives:PastNegatives",
         title="past negatives",
-        short="PNR",
         about="embeddings of a frozen copy are negatives of the contrast and of a distillation",
         source="PNR, ICML 2024",
         has_norms=True,
@@ -197,7 +191,6 @@ RETENTION: dict[str, PartRow] = {
     "cross_task": PartRow(
         home="ccl.retention.cross_task:CrossTask",
         title="cross-task contrast",
-        short="cross",
         about="new and old images are pushed apart, and old ones kept, on a second head",
         source="Osiris, CoLLAs 2024",
         weight=0.5,
@@ -206,7 +199,6 @@ RETENTION: dict[str, PartRow] = {
     "further_views": PartRow(
         home="ccl.retention.further_views:FurtherViews",
         title="further views",
-        short="further",
         about="further views of old images are queries too: more is learned from each of the few",
         source="this library",
         weight=0.5,
@@ -215,7 +207,6 @@ RETENTION: dict[str, PartRow] = {
     "alignment": PartRow(
         home="ccl.retention.alignment:Alignment",
         title="alignment",
-        short="align",
         about="a predictor finds what a slow average of the encoder makes of old images",
         source="CLA, CoLLAs 2025",
         weight=1.0,  # Differs: 0.1 in the authors' code; 1 and 2 in CLIMB, for ImageNet-100 and CIFAR-100
@@ -224,7 +215,6 @@ RETENTION: dict[str, PartRow] = {
     "der": PartRow(
         home="ccl.retention.stored_features:StoredFeatures",
         title="stored features",
-        short="DER",
         about="features of old images stay where they were when the images were kept",
         source="DER, NeurIPS 2020; without labels: ICLR 2022",
         weight=0.1,
@@ -243,7 +233,6 @@ COMPOSITIONS: dict[str, PartRow] = {
     "share": PartRow(
         home="ccl.composition.share:Share",
         title="a share of old images in every batch",
-        short="share",
         about="a given share of every batch are old images",
         source="common practice",
         needs=frozenset({MEMORY}),
@@ -252,7 +241,6 @@ COMPOSITIONS: dict[str, PartRow] = {
     "lump": PartRow(
         home="ccl.composition.lump:Lump",
         title="new images mixed with old ones",
-        short="mixed",
         about="each new image is mixed with an old one before it is seen",
         source="LUMP, ICLR 2022",
         needs=frozenset({MEMORY}),
@@ -263,14 +251,12 @@ WEIGHT_RULES: dict[str, PartRow] = {
     "merge": PartRow(
         home="ccl.weight_rules.merge:Merge",
         title="weight merging",
-        short="merge",
         about="after each step its weights meet those from before it",
         source="CoMA: Marouf et al., ECCV 2024",
     ),
     "average": PartRow(
         home="ccl.weight_rules.average:Average",
         title="weight averaging",
-        short="average",
         about="a moving average of the weights over updates is what is used",
         source="Soutif-Cormerais et al., CoLLAs 2023",
     ),
@@ -426,11 +412,6 @@ def imported(path: str, setting: str, base: type | None = None, advice: str = ""
 def title_of(name: str) -> str:
     """A part's title; of a name that no row has, the name as words."""
     return _ALL[name].title if name in _ALL else as_words(part_name(name))
-
-
-def short_of(name: str) -> str:
-    """A part's short title, for narrow tables."""
-    return _ALL[name].short or _ALL[name].title if name in _ALL else part_name(name)
 
 
 def as_words(name: str) -> str:

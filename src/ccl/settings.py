@@ -232,16 +232,11 @@ def settings_class(values: Mapping[str, Any], *, are_whole: bool = False) -> typ
 
     Where there is no such part, values that were written whole are read all the same.
     """
-    strategy = STRATEGIES.get(str(values.get("strategy")), Strategy())
     retention, memory = values.get("retention"), values.get("memory")
-    named = [
-        ("objective", values.get("objective")),
-        ("composition", values.get("composition") or strategy.composition),
-        ("weight_rule", values.get("weight_rule") or strategy.weight_rule),
-        ("memory.selection", memory.get("selection") if isinstance(memory, Mapping) else strategy.selection),
-    ]
+    named = [(setting, values.get(setting)) for setting in ("objective", "composition", "weight_rule")]
+    named += [("memory.selection", memory.get("selection") if isinstance(memory, Mapping) else None)]
     retention = _names(retention) if isinstance(retention, str) else retention
-    named += [("retention", name) for name in (retention if isinstance(retention, list) else strategy.retention)]
+    named += [("retention", name) for name in (retention if isinstance(retention, list) else [])]
     own = tuple(dict.fromkeys((kind, name) for kind, name in named if isinstance(name, str) and is_path(name)))
     try:
         return _class_with(own) if own else Settings
@@ -280,30 +275,27 @@ def _extended(sections: dict[str, Any], weights: Mapping[str, float]) -> type[Se
 
 
 # What may differ when a run resumes: where things lie, who watches, how often it is saved, the epochs yet to come.
-MAY_CHANGE = frozenset(
-    {"data.root", "data.download", "data.workers", "threads", "trackers", "epochs"}
-    | {"checkpoint.minutes", "checkpoint.keep"}
-)
+_MAY_CHANGE = ("data.root", "data.download", "data.workers", "threads", "trackers", "epochs")
 
 # What a run fills in from the network's description where it was left open.
-FILLED_IN = frozenset({"views.mean", "views.std", "views.size"})
+_FILLED_IN = ("views.mean", "views.std", "views.size")
+
+
+def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of sections as `a.b`, beside those without a section."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+    return found
 
 
 def differences(before: Settings, now: Settings) -> list[str]:
     """One "name: before -> now" for each setting that differs and must not."""
-    return _differences(before.model_dump(), now.model_dump(), "")
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str) -> list[str]:
+    old, new = flattened(before.model_dump()), flattened(now.model_dump())
     found = []
-    for name in {**before, **now}:
-        value, other = before.get(name), now.get(name)
-        if isinstance(value, dict) and isinstance(other, dict):
-            found += _differences(value, other, f"{prefix}{name}.")
-        elif value != other and not _may_differ(prefix + name, other):
-            found.append(f"{prefix}{name}: {value} -> {other}")
+    for name in {**old, **new}:
+        value, other = old.get(name), new.get(name)
+        may_differ = name in _MAY_CHANGE or name.startswith("checkpoint.") or (name in _FILLED_IN and other is None)
+        if value != other and not may_differ:
+            found.append(f"{name}: {value} -> {other}")
     return found
-
-
-def _may_differ(name: str, now: Any) -> bool:
-    return name in MAY_CHANGE or (name in FILLED_IN and now is None)

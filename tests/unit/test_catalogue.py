@@ -16,7 +16,6 @@ from ccl.catalogue import (
     PATCHES,
     RETENTION,
     WEIGHT_RULES,
-    short_of,
     title_of,
 )
 from ccl.errors import UserError
@@ -57,7 +56,6 @@ def test_every_strategy_names_parts_that_exist(strategy: str, objective: str) ->
 
 def test_names_without_a_row_are_shown_as_words() -> None:
     assert strategy_title("my_new_method") == title_of("my_new_method") == "My New Method"
-    assert short_of("my_new_method") == "my_new_method"
 
 
 @pytest.mark.parametrize(

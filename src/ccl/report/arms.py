@@ -17,7 +17,7 @@ from ccl.errors import UserError
 from ccl.evaluation import AccuracyMatrix, forgetting, forward_transfer, plasticity, standard_error
 from ccl.report.seed_statistics import Estimate, estimate
 from ccl.runs.run_folder import RunRecord
-from ccl.settings import Settings, own_defaults
+from ccl.settings import Settings, flattened, own_defaults
 from ccl.strategies import STRATEGIES, matters, strategy_title
 
 Measure = Callable[[RunRecord], float]  # nan where it doesn't exist
@@ -129,7 +129,7 @@ def varied_settings(records: Sequence[RunRecord]) -> list[str]:
     """
     rows = [(record.settings.objective, record.settings.strategy) for record in records]
     every = [flat(record.settings) for record in records]
-    defaults = {row: _flattened(own_defaults(*row)) for row in rows}
+    defaults = {row: flattened(own_defaults(*row)) for row in rows}
 
     def is_varied(name: str) -> bool:
         values = {(row, repr(own[name])) for row, own in zip(rows, every, strict=True) if name in own}
@@ -143,16 +143,8 @@ def varied_settings(records: Sequence[RunRecord]) -> list[str]:
 
 def flat(settings: Settings) -> dict[str, Any]:
     """Every setting that may change a number, as `a.b`."""
-    found = _flattened(settings.model_dump())
+    found = flattened(settings.model_dump())
     return {key: part for key, part in found.items() if key not in _ASIDE and not key.startswith("checkpoint.")}
-
-
-def _flattened(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of sections as `a.b`, beside those without a section."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
-    return found
 
 
 def as_typed(value: Any) -> str:

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from ccl.catalogue import short_of
 from ccl.strategies import STRATEGIES, strategy_title
 from ccl.training import Observer, Remembered
 
@@ -56,7 +55,7 @@ class Display(Observer):
 
     def _speed(self) -> str:
         rate = self._num_images / max(time.perf_counter() - self._started, 1e-9)
-        terms = " ".join(f"{short_of(name)} {value:.3f}" for name, value in self._losses.items())
+        terms = " ".join(f"{name} {value:.3f}" for name, value in self._losses.items())
         return f"{terms}  {rate:,.0f} images/s"
 
     def remembered(self, step: int, what: Remembered) -> None:

@@ -90,6 +90,6 @@ def test_classes_of_a_dataset_that_is_not_there_are_refused() -> None:
 def test_other_classes_are_another_run() -> None:
     one, two = (load_settings("demo", [*SMALL, f"data.classes={value}"]) for value in ("{symbols: 2}", "{symbols: 3}"))
     whole = load_settings("demo", [*SMALL, "data.classes=4"])
-    assert differences(one, two) == ["data.classes.symbols: 2 -> 3"]
+    assert differences(one, two) == ["data.classes: {'symbols': 2} -> {'symbols': 3}"]
     assert differences(one, whole) == ["data.classes: {'symbols': 2} -> 4"]
     assert differences(one, one) == []
