@@ -6,10 +6,9 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ccl.data.remote_files import is_remote
-from ccl.data.shard_index import Reader, Shard, ShardIndex
+from ccl.data.shard_index import RECORD, Reader, Shard, ShardIndex
 from ccl.data.tar_shards import LABEL_FIELDS
 from ccl.errors import UserError, require
 
@@ -20,10 +19,10 @@ def index_parquet(shard: Shard) -> ShardIndex:
     """The rows of a Parquet file in their order; refuses one without a column of images."""
     file = _opened(shard)
     _image_column(shard, file.schema_arrow)
-    num_rows = file.metadata.num_rows
-    rows = np.arange(num_rows, dtype=np.uint32)
-    labels, class_names = _labels(shard, file, num_rows)
-    return ShardIndex(rows, np.zeros(num_rows, np.uint32), labels, class_names)
+    records = np.zeros(file.metadata.num_rows, RECORD)
+    records["place"] = np.arange(len(records))
+    records["label"], class_names = _labels(shard, file)
+    return ShardIndex(records, class_names)
 
 
 def _opened(shard: Shard) -> Any:
@@ -55,7 +54,7 @@ def _image_column(shard: Shard, schema: Any) -> str:
     )
 
 
-def _labels(shard: Shard, file: Any, num_rows: int) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+def _labels(shard: Shard, file: Any) -> tuple[list[int] | int, list[str]]:
     """From the first column of numbers or text that is called like a label; names of numbers from the metadata."""
     import pyarrow as pa
 
@@ -65,7 +64,7 @@ def _labels(shard: Shard, file: Any, num_rows: int) -> tuple[NDArray[np.int32], 
     schema = file.schema_arrow
     column = next((name for name in LABEL_FIELDS if name in schema.names and is_label(schema.field(name).type)), None)
     if column is None:
-        return np.full(num_rows, -1, np.int32), ()
+        return -1, []
     names = _names_of_numbers(schema.metadata, column)
     classes: dict[str, int] = {}
     labels = []
@@ -77,7 +76,7 @@ def _labels(shard: Shard, file: Any, num_rows: int) -> tuple[NDArray[np.int32], 
                 labels.append(-1 if is_none else classes.setdefault(name, len(classes)))
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"shard {shard.path!r} is damaged: its column {column!r} can't be read") from error
-    return np.array(labels, np.int32), tuple(classes)
+    return labels, list(classes)
 
 
 def _names_of_numbers(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:

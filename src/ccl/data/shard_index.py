@@ -61,12 +61,15 @@ class Shard:
         return remote_files.open_remote(self.path) if remote_files.is_remote(self.path) else open(self.path, "rb")
 
 
+# Of an image: in a tar the block of 512 bytes where it begins, in Parquet its row; its length in bytes, 0 where the
+# place is enough; its label among the class names, -1 for none.
+RECORD = np.dtype([("place", np.uint32), ("size", np.uint32), ("label", np.int32)])
+
+
 class ShardIndex(NamedTuple):
     """The n images of a shard, in its order."""
 
-    places: NDArray[np.uint32]  # (n,) in a tar: where an image begins, in blocks of 512 bytes; in Parquet: its row
-    sizes: NDArray[np.uint32]  # (n,) in bytes; 0 where the place is enough
-    labels: NDArray[np.int32]  # (n,) in class_names; -1 for an image without a label
+    records: NDArray[np.void]  # (n,) of RECORD
     class_names: Sequence[str]
     keys: Sequence[str] = ()  # n; none where an image is known by its place only
     notes: Sequence[str] = ()  # what was skipped, one line each, without the shard's name
@@ -83,12 +86,12 @@ def index_of(shard: Shard, make: Callable[[Shard], ShardIndex]) -> ShardIndex:
     path = cache_folder() / "shards" / f"{hashlib.blake2b(whole, digest_size=16).hexdigest()}.npz"
     # Where there is none, or a broken one, a new one is made: NumPy and zipfile raise many kinds for broken files.
     with suppress(Exception), np.load(path, allow_pickle=False) as kept:
-        return ShardIndex(kept["places"], kept["sizes"], kept["labels"], *json.loads(kept["names"].tobytes()))
+        return ShardIndex(kept["records"], *json.loads(kept["names"].tobytes()))
     shard.check()
     index = make(shard)
     if shard.changed_ns <= time.time_ns() - SETTLED_NS:
-        names = np.frombuffer(json.dumps(index[3:]).encode(), np.uint8)
+        names = np.frombuffer(json.dumps(index[1:]).encode(), np.uint8)
         # Where there is no room, or it is not ours to write, it is made anew the next time.
         with suppress(OSError), replacing(path) as unfinished:
-            np.savez(unfinished, places=index.places, sizes=index.sizes, labels=index.labels, names=names)
+            np.savez(unfinished, records=index.records, names=names)
     return index

@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
@@ -39,56 +40,44 @@ _TEST_NAMES = ("val", "test")  # how the names of test shards, or of their folde
 class ShardSource(ImageSource):
     """Images in shards, ten bytes each beside their ids: a shard's number, a place in it and a size."""
 
-    def __init__(
-        self,
-        shards: Sequence[Shard],
-        numbers: NDArray[np.unsignedinteger],
-        places: NDArray[np.uint32],
-        sizes: NDArray[np.uint32],
-        ids: Tensor | None = None,
-    ) -> None:
-        self.shards = tuple(shards)
-        self.numbers, self._places, self._sizes = numbers, places, sizes  # (N,) each
-        self.ids = torch.arange(len(places)) if ids is None else ids  # (N,)
+    def __init__(self, shards: Sequence[Shard], records: NDArray[np.void], ids: Tensor | None = None) -> None:
+        self.shards, self.records = tuple(shards), records  # (N,) of "shard", "place" and "size"
+        self.ids = torch.arange(len(records)) if ids is None else ids  # (N,)
 
     def name(self, position: int) -> str:
-        shard, place = self.shards[self.numbers[position]], self._places[position]
+        number, place, _ = self.records[position].item()
+        shard = self.shards[number]
         try:
             index = _recent_index(shard)
         except (OSError, ValueError):  # gone or changed
             return f"{shard.path}::{place}"
-        key = index.keys[int(np.searchsorted(index.places, place))] if index.keys else place
+        key = index.keys[int(np.searchsorted(index.records["place"], place))] if index.keys else place
         return f"{shard.path}::{key}"
 
     def encoded(self, position: int) -> bytes:
-        num_bytes = int(self._sizes[position])
+        number, place, num_bytes = self.records[position].item()
         with self.naming_errors(position):
             refuse_length(num_bytes or 1)  # before it is read; 0 may mean that it is not known
-            reader = _reader(self.shards[self.numbers[position]], os.getpid())
-            content = reader(int(self._places[position]), num_bytes)
+            content = _reader(self.shards[number], os.getpid())(place, num_bytes)
             refuse_length(len(content))
             return content
 
     def content_parts(self) -> Iterator[bytes | memoryview]:
         for shard in self.shards:
             yield f"{os.path.basename(shard.path)} {shard.num_bytes}".encode(errors="surrogateescape")
-        for values in (self.numbers, self._places, self._sizes):
-            yield np.ascontiguousarray(values).data.cast("B")
+        for name in ("shard", "place", "size"):
+            yield np.ascontiguousarray(self.records[name]).data.cast("B")
 
     def change(self) -> tuple[bytes, int]:
         state = hashlib.sha256(repr(self.shards).encode(errors="surrogateescape"))
-        for values in (self.numbers, self._places, self._sizes):
-            state.update(np.ascontiguousarray(values).data.cast("B"))
+        state.update(self.records.view(np.uint8).data)
         return state.digest(), max((shard.changed_ns for shard in self.shards), default=0)
 
     def subset(self, positions: Tensor) -> ImageSource:
         # Only the shards that are wanted, so that a batch that is sent to a worker does not carry the others with it.
-        at = positions.numpy()
-        used, numbers = np.unique(self.numbers[at], return_inverse=True)
-        shards = [self.shards[number] for number in used.tolist()]
-        return ShardSource(
-            shards, numbers.astype(self.numbers.dtype), self._places[at], self._sizes[at], self.ids[positions]
-        )
+        records = self.records[positions.numpy()]
+        used, records["shard"] = np.unique(records["shard"], return_inverse=True)
+        return ShardSource([self.shards[number] for number in used.tolist()], records, self.ids[positions])
 
 
 # By process, so that a forked worker opens its own. What falls out is closed when no thread reads from it any more.
@@ -117,40 +106,41 @@ class ShardedImages(NamedTuple):
 def open_shards(paths: Sequence[str], progress: Progress | None = None) -> ShardedImages:
     """The images of these shards; every shard that has no index yet is read once. `progress` counts bytes."""
     shards = [Shard.found(path) for path in paths]
-    seen: dict[str, str] = {}
-    for shard in shards:
-        real = os.path.realpath(shard.path)
-        if real in seen:
-            raise UserError(f"shard {shard.path!r} is named twice (also as {seen[real]!r})")
-        seen[real] = shard.path
-    # Arrays that grow in place: joining NumPy arrays would have all of them in memory twice.
-    places, sizes, labels, hashes = array("I"), array("I"), array("i"), array("q")
-    counts: list[int] = []
-    classes: dict[str, int] = {}
+    for path, count in Counter(os.path.realpath(shard.path) for shard in shards).items():
+        if count > 1:
+            raise UserError(f"shard {path!r} is named twice")
+    kind = np.dtype([("shard", np.min_scalar_type(len(shards))), ("place", np.uint32), ("size", np.uint32)])
+    # Buffers that grow in place: joining NumPy arrays would have all of them in memory twice.
+    records, hashes = bytearray(), array("q")
+    labels: list[tuple[NDArray[np.int32], Sequence[str]]] = []  # of each shard, in class names of its own
     notes: list[str] = []
     done, total = 0, sum(shard.num_bytes for shard in shards)
-    for shard in shards:
+    for number, shard in enumerate(shards):
         index = _index(shard)
-        counts.append(len(index.places))
-        table = [classes.setdefault(name, len(classes)) for name in index.class_names]
-        some = np.array([*table, -1], np.int32)[index.labels]  # the last one stands for "no label"
-        for values, new in ((places, index.places), (sizes, index.sizes), (labels, some)):
-            values.frombytes(new.tobytes())
+        part = np.full(len(index.records), number, kind)
+        part["place"], part["size"] = index.records["place"], index.records["size"]
+        records += part.tobytes()
         hashes.extend(map(hash, index.keys))
+        labels.append((index.records["label"].copy(), index.class_names))
         notes += [f"{shard.path}: {line}" for line in index.notes]
         done += shard.num_bytes
         if progress is not None:
             progress(done, total)
     _refuse_repeated_keys(shards, np.frombuffer(hashes, np.int64))
-    if not len(places):
+    if not records:
         raise UserError(f"the {len(shards)} shards hold no images, the first is {shards[0].path!r}")
-    numbers = np.repeat(np.arange(len(shards), dtype=np.min_scalar_type(len(shards))), counts)
-    source = ShardSource(shards, numbers, np.frombuffer(places, np.uint32), np.frombuffer(sizes, np.uint32))
-    are_numbers = all(name.isdecimal() for name in classes)
-    names = sorted(classes, key=lambda name: (int(name) if are_numbers else 0, name))
-    sorted_numbers = np.argsort([classes[name] for name in names])  # by their numbers in `classes`
-    sorted_labels = np.append(sorted_numbers, -1).astype(np.int32)[np.frombuffer(labels, np.int32)]
-    return ShardedImages(source, sorted_labels, names, tuple(notes))
+    names = {name for _, own in labels for name in own}
+    are_numbers = all(name.isdecimal() for name in names)
+    class_names = sorted(names, key=lambda name: (int(name) if are_numbers else 0, name))
+    numbers = {name: number for number, name in enumerate(class_names)}
+    # The last number of a table stands for "no label", -1.
+    tables = [np.array([*(numbers[name] for name in own), -1], np.int32) for _, own in labels]
+    return ShardedImages(
+        ShardSource(shards, np.frombuffer(records, kind)),
+        np.concatenate([table[some] for table, (some, _) in zip(tables, labels, strict=True)]),
+        class_names,
+        tuple(notes),
+    )
 
 
 def _refuse_repeated_keys(shards: Sequence[Shard], hashes: NDArray[np.int64]) -> None:
@@ -221,16 +211,16 @@ def read_shards(pattern: str, root: Path, progress: Progress | None = None) -> D
     Labels come from the records; the test part is shards called val… or test…, else every fifth record of each class.
     """
     paths = shard_paths(pattern, root)
-    test_shards = [number for number, path in enumerate(paths) if _is_test(path, root)]
-    if len(test_shards) == len(paths):
+    are_test = np.array([_is_test(path, root) for path in paths])
+    if are_test.all():
         raise UserError(f"all shards of {pattern!r} are called val… or test…, so there is nothing to learn from")
     whole = open_shards(paths, progress)  # both parts at once: keys must be distinct over both
-    is_test, is_labelled = np.isin(whole.source.numbers, test_shards), whole.labels >= 0
+    is_test, is_labelled = are_test[whole.source.records["shard"]], whole.labels >= 0
     name = os.path.basename(pattern) or root.resolve().name
     if is_labelled.any():
         return labelled_dataset(name, *whole[:3], is_test, _unlabelled(whole, is_labelled), whole.notes)
     train, notes = whole.source.subset(torch.from_numpy(np.flatnonzero(~is_test))), whole.notes
-    if test_shards:
+    if are_test.any():
         notes = (*notes, f"{pattern}: its images have no labels, so the test shards are skipped")
     return Dataset(name, train, None, None, None, (), "", notes=notes)
 

@@ -19,11 +19,11 @@ from ccl.data.archives import COMPRESSIONS, DAMAGE, tar_members
 from ccl.data.decoding import is_image_name
 from ccl.data.folders import is_hidden
 from ccl.data.remote_files import is_remote, read_range
-from ccl.data.shard_index import Reader, Shard, ShardIndex
+from ccl.data.shard_index import RECORD, Reader, Shard, ShardIndex
 from ccl.errors import UserError
 
 BLOCK = 512  # bytes; everything in a tar begins at a multiple of it
-_MOST_PLACES = 1 << 32
+_MAX_BYTES = (1 << 32) - 1  # that an index can hold; no image may have so many
 _MAX_LABEL_BYTES = 1 << 20
 LABEL_FIELDS = ("label", "cls", "class")
 
@@ -40,7 +40,7 @@ class _File(NamedTuple):
 
 def index_tar(shard: Shard) -> ShardIndex:
     """The images of a tar in its order; refuses one that is cut off, damaged, compressed or not a tar."""
-    places, sizes, keys, labels = [], [], [], []
+    records, keys = [], []
     classes: dict[str, int] = {}
     num_without, num_further = 0, 0
     try:
@@ -52,11 +52,10 @@ def index_tar(shard: Shard) -> ShardIndex:
                 num_without += 1
                 continue
             num_further += len(images) - 1
-            places.append(images[0].offset // BLOCK)
-            sizes.append(min(images[0].num_bytes, _MOST_PLACES - 1))
-            keys.append(key)
             label = _label(files)
-            labels.append(-1 if label is None else classes.setdefault(label, len(classes)))
+            number = -1 if label is None else classes.setdefault(label, len(classes))
+            records.append((images[0].offset // BLOCK, min(images[0].num_bytes, _MAX_BYTES), number))
+            keys.append(key)
     except UserError:
         raise
     except DAMAGE as error:
@@ -64,8 +63,7 @@ def index_tar(shard: Shard) -> ShardIndex:
         raise UserError(f"shard {shard.path!r} is cut off, damaged or not a tar ({why}); fetch it again") from error
     notes = [f"{num_without} keys without an image are skipped"] if num_without else []
     notes += [f"{num_further} further images of a key are skipped"] if num_further else []
-    where = np.array(places, np.uint32), np.array(sizes, np.uint32), np.array(labels, np.int32)
-    return ShardIndex(*where, list(classes), keys, notes)
+    return ShardIndex(np.array(records, RECORD), list(classes), keys, notes)
 
 
 def _files(shard: Shard) -> Iterator[_File]:

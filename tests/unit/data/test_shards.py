@@ -15,7 +15,7 @@ from made_shards import LONG_AGO, labelled_tars, png, write_tar
 from PIL import Image
 
 from ccl.data import BadImageError, ImageSource, gather, load_dataset
-from ccl.data.shard_index import Shard, cache_folder
+from ccl.data.shard_index import cache_folder
 from ccl.data.shards import open_shards, shard_paths
 from ccl.errors import UserError
 from ccl.loading import load_settings
@@ -124,7 +124,7 @@ def broken(path: Path, kind: str) -> None:
     """A shard of ten pictures, then made unusable."""
     (made,) = labelled_tars(path.parent, num_shards=1)
     content = made.read_bytes()
-    offset = int(open_shards([str(made)]).source._places[4]) * 512  # type: ignore[attr-defined]
+    offset = int(open_shards([str(made)]).source.records["place"][4]) * 512
     cuts = {"in an image": offset + 100, "in a header": offset - 300, "between files": offset - 512}
     if kind == "compressed":
         content = gzip.compress(content)
@@ -255,10 +255,8 @@ def test_commas_within_braces_do_not_part_datasets() -> None:
 
 def test_the_index_of_a_record_is_ten_bytes(tmp_path: Path) -> None:
     source = open_shards([str(path) for path in labelled_tars(tmp_path)]).source
-    num_bytes = sum(values.itemsize for values in (source.numbers, source._places, source._sizes))
-    assert num_bytes <= 10
-    many = [Shard(str(number), 0, 0) for number in range(60_000)]
-    assert np.min_scalar_type(len(many)).itemsize == 2
+    assert source.records.itemsize <= 10
+    assert np.min_scalar_type(60_000).itemsize == 2  # of a shard's number
 
 
 def test_the_place_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
