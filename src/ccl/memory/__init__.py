@@ -1,7 +1,5 @@
 """Queues and banks of embeddings, the rehearsal memory, and the choice of its images."""
 
-from ccl.memory.budget import Budget as Budget
-from ccl.memory.budget import shares as shares
 from ccl.memory.clusters import estimate_num_clusters as estimate_num_clusters
 from ccl.memory.clusters import group as group
 from ccl.memory.diverse_selections import herding as herding

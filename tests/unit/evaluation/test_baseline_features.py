@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from ccl.data import ArraySource
-from ccl.evaluation import hog_with_colours, pixel_features, thumbnails
+from ccl.evaluation import pixel_features
+from ccl.evaluation.baseline_features import hog_with_colours, thumbnails
 
 
 def naive_hog(image: np.ndarray) -> np.ndarray:

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ccl.evaluation import Drift, Reading, alignment, centroid_drift, effective_rank, group_agreement, neighbour_overlap
+from ccl.evaluation import Drift, Reading
 from ccl.evaluation import drift as drift_module
+from ccl.evaluation.drift import centroid_drift, group_agreement, neighbour_overlap
+from ccl.evaluation.health import alignment, effective_rank
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from ccl.evaluation import Health, alignment, effective_rank, mean_cosine, uniformity
 from ccl.evaluation import health as health_module
+from ccl.evaluation.health import Health, alignment, effective_rank, mean_cosine, uniformity
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ccl.data import ArraySource, EncodedSource
-from ccl.memory import Budget, RehearsalMemory, shares
-from ccl.memory.budget import in_turns, survivors, within
+from ccl.memory import RehearsalMemory
+from ccl.memory.budget import Budget, in_turns, shares, survivors, within
 
 NAN = float("nan")
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ccl.memory import herding, k_center, minred, principal_components, reservoir, shares
+from ccl.memory import herding, k_center, minred, principal_components, reservoir
+from ccl.memory.budget import shares
 
 Rows = list[list[int]]
 SELECTIONS = [minred, k_center, herding, principal_components]

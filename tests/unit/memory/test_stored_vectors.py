@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from ccl.data import ArraySource
-from ccl.memory import Budget, RehearsalMemory
+from ccl.memory import RehearsalMemory
+from ccl.memory.budget import Budget
 
 NAN = float("nan")
 

@@ -4,7 +4,7 @@ import pytest
 
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.memory import Budget
+from ccl.memory.budget import Budget
 from ccl.reading import build_device
 from ccl.runs.build import build_selection
 from ccl.runs.stream_builder import build_stream
