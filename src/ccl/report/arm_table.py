@@ -18,7 +18,6 @@ from ccl.report.arms import (
     error_by_test_set,
     has_paper_probe,
     has_seeds,
-    learned_above_finetuning,
     make_arms,
     of_first_value,
     partners,
@@ -236,15 +235,14 @@ def differences(arms: Sequence[Arm]) -> Table:
 def every_run(records: Sequence[RunRecord]) -> Table:
     """One row per run: its numbers, and the stamp they must be read with."""
     stamps, arms = [stamp(record) for record in records], make_arms(records)
-    shown = MEASURES | {"Plasticity against Finetuning": learned_above_finetuning(arms)}
     names = {id(record): arm.name for arm in arms for record in arm.records}
     rows = []
     for record, own in zip(records, stamps, strict=True):
-        numbers = [measure(record) for measure in shown.values()]
+        numbers = [measure(record) for measure in MEASURES.values()]
         known = [None if math.isnan(number) else number for number in numbers]
         about = (names[id(record)], record.settings.strategy, record.settings.objective)
         rows.append((*about, *known, *own.values()))
-    return Table("Every run", ("arm", "strategy", "objective", *shown, *stamps[0]), tuple(rows), "")
+    return Table("Every run", ("arm", "strategy", "objective", *MEASURES, *stamps[0]), tuple(rows), "")
 
 
 def stamp(record: RunRecord) -> dict[str, str]:

@@ -35,8 +35,7 @@ class Arm:
 
     name: str
     records: tuple[RunRecord, ...]  # ascending, different seeds of the run or of its order
-    # Its values of the settings that are crossed, which have several values within one strategy, objective and number
-    # of steps; without those that it does not look at.
+    # Its values of those settings it looks at that have several within one strategy, objective and number of steps
     crossed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -249,16 +248,6 @@ def transferred(matrix: AccuracyMatrix) -> float:
     if matrix.per_step.isnan().any() or matrix.random_per_step.isnan().any():
         return math.nan
     return forward_transfer(matrix.per_step, matrix.random_per_step)
-
-
-def learned_above_finetuning(arms: Sequence[Arm]) -> Measure:
-    """Plasticity above that of the run of the same seeds of the Finetuning that an arm is measured against."""
-    found: dict[int, float] = {}
-    for arm in arms:
-        for baseline in partners(arm, arms, "finetuning")[:1]:
-            values = baseline.values(learned)
-            found |= {id(record): values.get(seeds_of(record), math.nan) for record in arm.records}
-    return lambda record: learned(record) - found.get(id(record), math.nan)
 
 
 def error_by_test_set(record: RunRecord) -> float:

@@ -82,10 +82,7 @@ def _for_one_picture(arms: Sequence[Arm]) -> Sequence[Arm]:
 
 
 def _curve(axes: Axes, arm: Arm, style: ArmStyle, curves: NDArray[np.float64], alpha: float) -> None:
-    """The mean of the seeds that reached each step, with a band of one standard deviation; what has no steps: a level.
-
-    curves: (S, T)
-    """
+    """The mean of the seeds' curves (S, T), with a band of one standard deviation; what has no steps: a level."""
     colour, marker, line_style = style
     line: Any = {"color": colour, "linewidth": 1.6, "linestyle": line_style, "label": short(arm.name, _LEGEND)}
     if arm.is_all_at_once:
@@ -103,10 +100,7 @@ def _curve(axes: Axes, arm: Arm, style: ArmStyle, curves: NDArray[np.float64], a
 
 
 def accuracy_matrix(arm: Arm) -> Figure:
-    """The mean accuracy matrix of an arm, which must have one: the measured rows, coloured by the change since learned.
-
-    The colour is that of the change, not of the accuracy: what random weights can read is not an achievement.
-    """
+    """The mean accuracy matrix of an arm, which must have one: measured rows, coloured by the change since learned."""
     each = np.stack([np.vstack([one.random_per_step, one.per_step]) for one in matrices_of(arm)])  # (S, 1+T, T)
     counts = np.isfinite(each).sum(axis=0)
     mean = np.where(counts > 0, np.nansum(each, axis=0) / np.maximum(counts, 1), math.nan)
@@ -121,7 +115,9 @@ def accuracy_matrix(arm: Arm) -> Figure:
     with drawing():
         figure = Figure(figsize=(width + 1.2, _CELL * 0.85 * len(shown) + 0.85 + 0.17 * len(title)))
         axes = figure.subplots()
-        _cells(axes, mean[shown], _change_since_learned(mean)[shown])
+        is_past = np.tri(len(mean), len(mean) - 1, k=-2, dtype=bool)  # a step's own row is one below the random one
+        changes = np.where(is_past, mean - np.diagonal(mean[1:]), math.nan)
+        _cells(axes, mean[shown], changes[shown])
         for place, row in enumerate(shown):
             if row and not arm.is_all_at_once:  # what was just learned
                 frame: Any = {"fill": False, "edgecolor": INK, "linewidth": 0.7, "alpha": 0.6}
@@ -132,13 +128,6 @@ def accuracy_matrix(arm: Arm) -> Figure:
         if shown[0] == 0:
             axes.axhline(0.5, color=INK, linewidth=0.8)  # above: before anything was learned
     return figure
-
-
-def _change_since_learned(mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points above the diagonal, for past steps, of a matrix with its random row, (1+T, T); nan elsewhere."""
-    num_steps = mean.shape[1]
-    is_past = np.tri(1 + num_steps, num_steps, k=-2, dtype=bool)  # a step's own row is one below the random one
-    return np.where(is_past, mean - np.diagonal(mean[1:]), math.nan)
 
 
 def _cells(axes: Axes, values: NDArray[np.float64], changes: NDArray[np.float64]) -> None:

@@ -50,10 +50,7 @@ def read_cloud(folder: Path) -> Cloud | None:
 
 
 def mixing(cloud: Cloud) -> float:
-    """The mean share of new images among an old one's nearest neighbours, over that of a random mixture.
-
-    0: apart; 1: as mixed as can be. Neighbours by cosine, an image is none of its own.
-    """
+    """The mean share of new images among an old one's nearest neighbours by cosine, over that of a random mixture."""
     similarity = cloud.rows @ cloud.rows.T  # (N, N)
     np.fill_diagonal(similarity, -math.inf)
     num = min(NUM_NEIGHBOURS, len(similarity) - 1)

@@ -19,10 +19,7 @@ _PIXELATED = 48  # up to this side an image is shown enlarged, with its pixels v
 
 
 def render(package: str, name: str, **values: object) -> str:
-    """The template `name` of a package, in HTML with every value escaped; a name that it lacks is an error.
-
-    Templates name each other as "package:name".
-    """
+    """The template `name` of a package, in HTML with every value escaped; templates name each other "package:name"."""
     environment = Environment(
         autoescape=name.endswith(".html.j2"),
         undefined=StrictUndefined,
@@ -54,8 +51,12 @@ class Thumbnail:
 
 def thumbnail(content: bytes, side: int = SIDE) -> Thumbnail | None:
     """A file's image, upright and of at most this side; None for what is not an image."""
+
+    def reduction(width: int, height: int) -> int:  # at least twice the side is left, for a smooth last step
+        return next((divisor for divisor in (8, 4, 2) if max(width, height) >= 2 * divisor * side), 1)
+
     try:
-        picture = decode(io.BytesIO(content), lambda width, height: _reduction(max(width, height), side))
+        picture = decode(io.BytesIO(content), reduction)
     except BadImageError:
         return None
     is_small, file = max(picture.size) <= _PIXELATED, io.BytesIO()
@@ -63,8 +64,3 @@ def thumbnail(content: bytes, side: int = SIDE) -> Thumbnail | None:
     kind = "png" if is_small else "jpeg"  # what is seen enlarged is kept without loss
     picture.save(file, format=kind, quality=85)
     return Thumbnail(f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}", is_small)
-
-
-def _reduction(longest: int, side: int) -> int:
-    """At least twice the side is left, for a smooth last step."""
-    return next((divisor for divisor in (8, 4, 2) if longest >= 2 * divisor * side), 1)

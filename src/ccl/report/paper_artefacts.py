@@ -30,16 +30,12 @@ def _artefact(about: dict[str, Any]) -> Artefact:
         "domain": replace(small, preset="domains-mini", seeds=range(5)),  # as many steps as sets
         "class": replace(small, preset="cifar100-mini", seeds=range(3), steps=about.get("class_steps", [10])),
     }
-    return Artefact(
-        about["title"],
-        _published(**about["published"]),
-        {"paper": paper, "mini": {kind: mini[kind] for kind in about.get("streams", mini)}},
-    )
-
-
-def _published(title: str, columns: list[str], rows: list[list[str]], scale: str) -> Table:
-    note = f"The paper's own scale: {scale}. Our scale is what the protocol of our tables says."
-    return Table(f"The paper: {title}", tuple(columns), tuple(map(tuple, rows)), note)
+    told = about["published"]
+    note = f"The paper's own scale: {told['scale']}. Our scale is what the protocol of our tables says."
+    rows = tuple(tuple(row) for row in told["rows"])
+    published = Table(f"The paper: {told['title']}", tuple(told["columns"]), rows, note)
+    grids = {"paper": paper, "mini": {kind: mini[kind] for kind in about.get("streams", mini)}}
+    return Artefact(about["title"], published, grids)
 
 
 _FILE = (resources.files("ccl.report") / "paper_artefacts.yaml").read_text(encoding="utf-8")

@@ -67,6 +67,9 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
     probed = [arm for arm in arms if drawings.matrices_of(arm)]
     axis = drawings.varied_number(probed) if probed else None
     maps, seed = embedding_maps(arms)
+    runs = [(_run_name(arm, record), record) for arm in arms for record in arm.records]
+    keys = dict.fromkeys(key for _, record in runs for key in record.status if key in ("state", "reason"))
+    rows = [(name, str(run.folder), *(str(run.status.get(key, "")) for key in keys)) for name, run in runs]
     content: dict[str, Any] = {
         **dict.fromkeys(HEADINGS, ()),
         **(_streams(arms, probed, axis) if probed else {}),
@@ -90,7 +93,7 @@ def write_page(records: Sequence[RunRecord], path: Path, title: str, published: 
         num_arms=len(arms),
         most_curves=drawings.MOST_CURVES,
         map_seed=seed,
-        runs=_runs_table(arms),
+        runs=Table("Every run", ("Run", "folder", *keys), tuple(rows), ""),
         has_seeds=has_seeds(arms),
         has_paper_probe=has_paper_probe(arms),
         has_upper_bound=any(arm.is_all_at_once for arm in arms),
@@ -121,14 +124,6 @@ def _drawings(figures_by_name: Iterable[tuple[str, Figure | None]]) -> list[Draw
 def _run_name(arm: Arm, record: RunRecord) -> str:
     """A single run's name: its arm, and its seed where the arm has several."""
     return f"{arm.name}, seed {record.settings.seed}" if len(arm.records) > 1 else arm.name
-
-
-def _runs_table(arms: Sequence[Arm]) -> Table:
-    """A table of all runs, with folder and status."""
-    runs = [(_run_name(arm, record), record) for arm in arms for record in arm.records]
-    keys = dict.fromkeys(key for _, record in runs for key in record.status if key in ("state", "reason"))
-    rows = [(name, str(run.folder), *(str(run.status.get(key, "")) for key in keys)) for name, run in runs]
-    return Table("Every run", ("Run", "folder", *keys), tuple(rows), "")
 
 
 def _headline(arms: Sequence[Arm]) -> str:

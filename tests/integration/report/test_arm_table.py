@@ -302,16 +302,6 @@ def test_baselines_are_matched_by_objective_and_steps(record_of: Make) -> None:
     assert by_name(table_of(records), "Above Finetuning")["Upper Bound, MoCoV2"] == "–"  # of two it can't be one number
 
 
-def test_plasticity_stands_beside_that_of_finetuning_on_the_same_seed(record_of: Make) -> None:
-    """A step of three is 6 lower: 2 points; seed 2 has no Finetuning, and a run probed at its end has no plasticity."""
-    lower = [row[:] for row in FORGETS]
-    lower[2][1] -= 6
-    records = [record_of("finetuning", shifted(10.0 * seed), f"seed={seed}") for seed in (0, 1)]
-    records += [record_of("ccl", rows, f"seed={seed}") for seed, rows in enumerate([lower, AT_ONCE, lower])]
-    read = [row["Plasticity against Finetuning"] for row in csv.DictReader(io.StringIO(to_csv(every_run(records))))]
-    assert read == ["", "", "-2.000", "", ""]
-
-
 def priced(record: RunRecord, stored: dict[str, float] | None = None, **epoch: float) -> RunRecord:
     rows: list[dict[str, Any]] = [row for row in record.rows if row["kind"] != "epoch"]
     status = {"state": "complete", "peak_memory_bytes": 5e6} | ({} if stored is None else {"stored_bytes": stored})
