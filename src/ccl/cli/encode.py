@@ -28,11 +28,11 @@ def encode(
 
     Example: ccl encode my-encoder "shards:photos/*.tar" -o features --shard 3/16
     """
-    from ccl.continual_encoder import uses
+    from ccl.continual_encoder import ContinualEncoder
     from ccl.runs.display import make_display
 
-    display = make_display()
+    encoder, display = ContinualEncoder(folder), make_display()
     if shard is None:
-        uses.encode(folder, images, out, version=version, max_bad=max_bad, display=display)
+        encoder.encode_file(images, out, version=version, max_bad=max_bad, display=display)
     else:
-        uses.encode_parts(folder, images, out, shard=shard, part_images=part_images, version=version, display=display)
+        encoder.encode_parts(images, out, shard=shard, part_images=part_images, version=version, display=display)

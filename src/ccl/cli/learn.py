@@ -1,16 +1,13 @@
 """`ccl learn`: take in a drop of unlabelled images."""
 
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from ccl.cli.options import MAX_BAD, SET
 from ccl.errors import UserError
-
-if TYPE_CHECKING:
-    from ccl.continual_encoder.drop import Outcome
-    from ccl.runs.display import PlainDisplay, RichDisplay
 
 
 def learn(
@@ -19,10 +16,7 @@ def learn(
     ),
     into: Path = typer.Option(..., "--into", help="The encoder folder; the first call makes it."),
     start: str | None = typer.Option(
-        None,
-        "--from",
-        metavar="WEIGHTS",
-        help="What a new encoder starts from: timm:NAME, torchvision:NAME, a file, a folder.",
+        None, "--from", metavar="WEIGHTS", help="Start a new encoder: timm:NAME, torchvision:NAME, a file, a folder."
     ),
     keep: list[str] = typer.Option(
         [], "--keep", help="With --from: images that stand for what it knows, and are rehearsed. Repeatable."
@@ -57,47 +51,31 @@ def learn(
     """
     from ccl.continual_encoder.defaults import refuse_mistakes
     from ccl.loading import parsed
-    from ccl.section import merged
 
-    asked: dict[str, Any] = parsed(assignments)
-    if memory is not None:
-        asked = merged(asked, {"memory": {"budget": int(memory) if memory.isdecimal() else memory}})
-    if not into.exists():  # what is asked for lies above the settings of a folder that is there
+    asked = parsed([*assignments, *([] if memory is None else [f"memory.budget={memory}"])])
+    is_new = not into.exists()
+    if is_new:  # what is asked for lies above the settings of a folder that is there
         refuse_mistakes(asked)
     if keep and start is None:
         raise UserError("--keep is for an encoder that starts from weights; add --from")
 
-    from ccl.continual_encoder import uses
-    from ccl.continual_encoder.drop import Options
+    from ccl.continual_encoder import ContinualEncoder
+    from ccl.continual_encoder.folder import EncoderFolder
+    from ccl.continual_encoder.pretrained_start import begin_from
     from ccl.runs.display import make_display
 
     display = make_display()
-    options = Options(name, asked, probe, max_drop, restart, keep_versions, max_bad, dry_run)
-    outcomes = uses.learn(into, images, options, start=start, keep=keep, display=display)
-    for outcome in outcomes:
-        _show(outcome, display)
-        if outcome.kind == "refused":
-            raise typer.Exit(1)
-    if any(outcome.kind == "learned" for outcome in outcomes):
+    options: dict[str, Any] = {"name": name, "settings": asked, "probe": probe, "max_drop": max_drop}
+    options |= {"restart": restart, "keep_versions": keep_versions, "max_bad": max_bad, "dry_run": dry_run}
+    try:
+        if start is not None:
+            begin_from(EncoderFolder(into), start, asked, keep, display, max_bad)
+        [outcome] = ContinualEncoder(into).learn(images, progress=display, **options)
+    finally:
+        if dry_run and is_new:
+            shutil.rmtree(into, ignore_errors=True)  # a start was made only to be measured
+    outcome.tell(display)
+    if outcome.kind == "learned":
         display.note(f"its history and health: ccl status {into}, or the page {into / 'report.html'}")
-
-
-def _show(outcome: "Outcome", display: "PlainDisplay | RichDisplay") -> None:
-    """Print a drop's outcome: tables, health, gains and losses, warnings."""
-    from ccl.continual_encoder.show import probe_and_health, step_warnings
-    from ccl.report.tables import to_rich
-
-    if outcome.kind == "planned":
-        typer.echo(outcome.message)
-        return
-    if outcome.step:
-        for table in probe_and_health(outcome.step):
-            display.console.print(to_rich(table, display.console.width))
-    for line in (outcome.message, outcome.gains):
-        if line:
-            display.note(line)
-    for line in step_warnings(outcome.step):
-        display.note(f"warning: {line}")
     if outcome.kind == "refused":
-        display.note(f"version {outcome.version} stays the current one")
-        display.note("the same command with a larger --max-drop promotes the new one without learning again")
+        raise typer.Exit(1)

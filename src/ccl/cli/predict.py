@@ -24,13 +24,12 @@ def predict(
 
     Example: ccl predict my-encoder new-photos/ -o predictions.csv
     """
-    from ccl.continual_encoder import uses
+    from ccl.continual_encoder import ContinualEncoder
     from ccl.runs.display import make_display
 
-    uses.predict(
-        folder,
+    ContinualEncoder(folder).predict(
         images,
-        out,
+        path=out,
         classifier=classifier,
         any_version=any_version,
         version=version,

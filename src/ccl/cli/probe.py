@@ -24,14 +24,14 @@ def probe(
 
     Example: ccl probe my-encoder labelled/
     """
-    from ccl.continual_encoder import uses
+    from ccl.continual_encoder import ContinualEncoder
     from ccl.continual_encoder.show import class_table, score_table
     from ccl.errors import counted
     from ccl.report.tables import to_rich
     from ccl.runs.display import make_display
 
     display = make_display()
-    report = uses.probe(folder, labelled, out=out, version=version, max_bad=max_bad, display=display)
+    report = ContinualEncoder(folder).probe(labelled, path=out, version=version, max_bad=max_bad, display=display)
     about = report.classifier.about
     fitted = f"version {about.version}, {len(about.classes)} classes, fitted on {counted(about.num_images, 'image')}"
     if about.accuracy is None or report.confusion is None:

@@ -26,17 +26,9 @@ def search(
 
     Example: ccl search my-encoder query.jpg photos/ -k 10 -o search.html
     """
-    from ccl.continual_encoder import uses
+    from ccl.continual_encoder import ContinualEncoder
     from ccl.runs.display import make_display
 
-    uses.search(
-        folder,
-        query,
-        images or None,
-        out,
-        stored=features,
-        k=k,
-        version=version,
-        max_bad=max_bad,
-        display=make_display(),
-    )
+    where = images or None
+    encoder, display = ContinualEncoder(folder), make_display()
+    encoder.search(query, where, out, features=features, k=k, version=version, max_bad=max_bad, display=display)

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from ccl.atomic_files import check_target, write_csv, write_file
+from ccl.atomic_files import check_target, write_file
 from ccl.continual_encoder.folder import CLASSIFIERS
 from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.errors import UserError
@@ -114,13 +114,6 @@ def predict(frozen: FrozenEncoder, classifier: Classifier, rows: Tensor, any_ver
     confidence, best = classifier.linear.logits(rows).softmax(dim=1).max(dim=1)  # (N,), (N,)
     classes = classifier.about.classes
     return [Prediction(classes[c], share) for c, share in zip(best.tolist(), confidence.tolist(), strict=True)]
-
-
-def write_predictions(path: Path, names: Sequence[str], predictions: Sequence[Prediction]) -> None:
-    """A CSV table of path, class and confidence."""
-    found = zip(names, predictions, strict=True)
-    rows = [(name, prediction.name, round(prediction.confidence, 6)) for name, prediction in found]
-    write_csv(path, ["path", "class", "confidence"], rows)
 
 
 def save_classifier(classifier: Classifier, path: str | Path) -> None:

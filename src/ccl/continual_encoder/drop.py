@@ -8,7 +8,6 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,10 +21,10 @@ from ccl.atomic_files import write_file
 from ccl.continual_encoder.defaults import FEWEST_IMAGES, DropSize, changed, choose, is_on_gpu, refuse_mistakes
 from ccl.continual_encoder.folder import ASKED, ENCODER, PROBE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen import load_learner, student_of
+from ccl.continual_encoder.images import listing_bad_images
 from ccl.continual_encoder.judge import CONFUSION, check_labelled, judged, lost_too_much
-from ccl.continual_encoder.show import gains_line, kept_sentence
+from ccl.continual_encoder.show import gains_line, kept_sentence, probe_and_health, step_warnings
 from ccl.data import (
-    MAX_BAD,
     Found,
     Gathered,
     Images,
@@ -40,7 +39,9 @@ from ccl.data import (
 )
 from ccl.errors import UserError, counted
 from ccl.reading import build_device, build_viewer
+from ccl.report.tables import to_rich
 from ccl.runs.build import build_learner, build_plan, build_selection, resolved
+from ccl.runs.display import Display
 from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import clock, learner_bytes, refuse_too_large, seconds_here, size, work
 from ccl.runs.run_folder import METRICS, read_rows
@@ -53,7 +54,6 @@ from ccl.training.checkpoint import by_part, joined_parts
 from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
 
-KEEP_VERSIONS = 5
 BAD_IMAGES, DROP = "bad_images.csv", "drop.json"
 UNPACKED = ".unpacked"  # hidden, should the encoder folder lie in a folder that is learned
 Find = Callable[[Path, Callable[[int, int], None]], Found]  # given a folder for archives, and who shows progress
@@ -63,14 +63,14 @@ Find = Callable[[Path, Callable[[int, int], None]], Found]  # given a folder for
 class Options:
     """Options of learning a drop."""
 
-    name: str | None = None  # what people call it; None: by where it comes from
-    asked: Mapping[str, Any] | None = None  # settings
-    probe: Path | None = None  # a labelled folder to measure accuracy on
-    max_drop: float | None = None  # points that may be lost; None: any
-    restart: bool = False  # forget an unfinished drop
-    keep_versions: int = KEEP_VERSIONS
-    max_bad: float = MAX_BAD  # percent of files, also of the labelled folder's, that may be unusable
-    dry_run: bool = False  # only say what it would take
+    name: str  # what people call it
+    asked: Mapping[str, Any]  # settings
+    probe: Path | None  # a labelled folder to measure accuracy on
+    max_drop: float | None  # points that may be lost; None: any
+    restart: bool  # forget an unfinished drop
+    keep_versions: int
+    max_bad: float  # percent of files, also of the labelled folder's, that may be unusable
+    dry_run: bool  # only say what it would take
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,20 @@ class Outcome:
     def gains(self) -> str:
         """In a line, what was gained on the new images and lost of the old; empty where nothing was learned."""
         return gains_line(self.step)
+
+    def tell(self, display: Display) -> None:
+        """Print the drop's tables, health, gains and losses, and warnings."""
+        if self.kind == "planned":
+            display.console.print(self.message, markup=False, highlight=False, soft_wrap=True)
+            return
+        for table in probe_and_health(self.step) if self.step else ():
+            display.console.print(to_rich(table, display.console.width))
+        warnings = [f"warning: {line}" for line in step_warnings(self.step)]
+        for line in (self.message, *filter(None, [self.gains]), *warnings):
+            display.note(line)
+        if self.kind == "refused":
+            display.note(f"version {self.version} stays the current one")
+            display.note("the same command with a larger --max-drop promotes the new one without learning again")
 
 
 def drops(folder: EncoderFolder, images: Images, chunk: int) -> Iterator[Find]:
@@ -111,8 +125,7 @@ def _unseen(folder: EncoderFolder, images: Iterable[Any]) -> Iterator[Any]:
 
 def learn(folder: EncoderFolder, find: Find, display: Observer, options: Options) -> Outcome:
     """Take a drop in, or resume it."""
-    with ExitStack() as held, StopRequest() as stop:
-        held.enter_context(locked(folder.path, ENCODER))
+    with listing_bad_images(folder.path), StopRequest() as stop, locked(folder.path, ENCODER):
         ledger = folder.ledger() if folder.exists() else Ledger()
         folder.sweep(ledger)
         # A drop begun on another version than the current one became current just before a kill, or never will.
@@ -133,7 +146,6 @@ class _Drop:
         self, folder: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
     ) -> None:
         self.folder, self.ledger, self.display, self.options, self.stop = folder, ledger, display, options, stop
-        self.asked, self.name = options.asked or {}, options.name or "images"
         self.parent = None if folder.knows_nothing(ledger) else folder.load(ledger.current)
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
         self.step = len(self.past["steps"])
@@ -202,9 +214,9 @@ class _Drop:
         is_resumed = is_begun(self.folder) and not self.options.restart
         before = self.folder.settings() if self.parent is not None or is_resumed else None
         if before is not None:
-            changed(before, self.asked)
+            changed(before, self.options.asked)
         else:
-            refuse_mistakes(merged(self.ledger.asked, self.asked))
+            refuse_mistakes(merged(self.ledger.asked, self.options.asked))
         if self.options.probe is not None:
             check_labelled(self.options.probe)
         return before
@@ -212,13 +224,13 @@ class _Drop:
     def _pending(self, new: Gathered, before: Settings | None, typical: int) -> tuple[dict[str, Any], Settings]:
         """The drop, and its settings: as it began, or chosen for it and kept with it before anything is learned."""
         pending: dict[str, Any] = {
-            "name": self.name,
+            "name": self.options.name,
             "fingerprint": hashlib.sha256(b"".join(new.digests)).hexdigest()[:16],  # of equal images in equal order
             "parent": self.ledger.current,  # the version that it is learned on
             "num_images": len(new.source),
         }
         if before is not None and not self.options.restart and self._has_begun(pending):
-            return _read(self.folder), changed(before, self.asked)
+            return _read(self.folder), changed(before, self.options.asked)
         before = before if self.parent is not None else None
         settings, reasons, asked = self._chosen(len(new.source), typical, before)
         for line in reasons:
@@ -240,7 +252,7 @@ class _Drop:
         if self.parent is not None:
             asked = without_gone(self.parent.about[ASKED])
             num_remembered = len(by_part(self.parent.tensors)["memory"]["lengths"])
-        asked = merged(asked, self.asked)
+        asked = merged(asked, self.options.asked)
         size = DropSize(num_images, num_remembered, int(self.past["next_id"]), self.step, typical)
         device = str(asked.get("device", "auto" if before is None else before.device))
         return *choose(size, before, asked, is_on_gpu(device)), asked
@@ -284,7 +296,7 @@ class _Drop:
         about = {"state": str(self.folder.path), "step": self.step + 1, "code": code_hash(), "torch": torch.__version__}
         session = Session(self.folder.learning, settings, about, self.display, self.stop)
         sizes = [*[0] * self.step, len(images)]  # what came before is learned
-        self.display.run_begins(self.name, sizes, settings.epochs, self.step)
+        self.display.run_begins(self.options.name, sizes, settings.epochs, self.step)
         with session.reporting():
             progress = session.resume(learner, fingerprint)
             if progress is None:
@@ -299,7 +311,7 @@ class _Drop:
         """What the folder records of this step, beside its judgement."""
         return {
             "step": self.step + 1,
-            "name": self.name,
+            "name": self.options.name,
             "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
             "num_images": len(new.source),
             "num_known": new.num_known,

@@ -13,6 +13,7 @@ from ccl.catalogue import BACKBONES, CLASS_PATH, TIMM, foreign_kind
 from ccl.continual_encoder.defaults import choose_start, is_on_gpu
 from ccl.continual_encoder.folder import ASKED, ENCODER, STARTED, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen import STUDENT
+from ccl.continual_encoder.images import SILENT, listing_bad_images
 from ccl.data import MAX_BAD, collected, find_images
 from ccl.encoders.factory import PRETRAINED, make_backbone, reads
 from ccl.encoders.stages import stages
@@ -67,7 +68,7 @@ def begin_from(
     weights: str,
     asked: Mapping[str, Any],
     keep: Sequence[str | Path] = (),
-    display: Observer | None = None,
+    display: Observer = SILENT,
     max_bad: float = MAX_BAD,
 ) -> None:
     """Make the encoder folder with these weights as version 0, unless it has been made so before.
@@ -75,8 +76,7 @@ def begin_from(
     Images at `keep` stand for what the weights know: they are rehearsed from the first drop on. More than `max_bad`
     percent of unusable files among them are refused.
     """
-    display = display or Observer()
-    with locked(folder.path, ENCODER):
+    with listing_bad_images(folder.path), locked(folder.path, ENCODER):
         ledger = folder.ledger() if folder.exists() else Ledger()
         about = {"weights": weights, "keep": [str(path) for path in keep]}
         if _is_begun(folder, ledger, about):

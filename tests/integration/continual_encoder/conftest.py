@@ -14,9 +14,11 @@ from networks import make_encoder
 from PIL import Image
 
 from ccl.cli import main
-from ccl.continual_encoder import FrozenEncoder, uses
+from ccl.continual_encoder import FrozenEncoder, continual_encoder
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.data import load_dataset
 from ccl.encoders import EncoderOptions
+from ccl.memory import RehearsalMemory
 from ccl.views import RECIPES, Viewer
 
 MakeFrozen = Callable[..., FrozenEncoder]
@@ -102,9 +104,9 @@ def command(shell: Command, make_frozen: MakeFrozen, monkeypatch: pytest.MonkeyP
     def frozen(folder: Path, version: int | None) -> FrozenEncoder:
         return make_frozen(version=version or 3, seed=version or 3)
 
-    monkeypatch.setattr(uses, "frozen", frozen)
-    monkeypatch.setattr(uses, "frozen_start", lambda folder: make_frozen(version=0, seed=99))
-    monkeypatch.setattr(uses, "remembered", lambda folder, version: None)
+    monkeypatch.setattr(continual_encoder, "frozen", frozen)
+    monkeypatch.setattr(continual_encoder, "frozen_start", lambda folder: make_frozen(version=0, seed=99))
+    monkeypatch.setattr(EncoderFolder, "memory_of", lambda folder, number: RehearsalMemory())
     return shell
 
 

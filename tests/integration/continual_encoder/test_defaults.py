@@ -207,7 +207,7 @@ def _other(*_: Any) -> tuple[dict[str, Any], str]:
 
 def test_a_dry_run_says_what_it_takes_and_leaves_nothing(tmp_path: Path, deliver: Deliver) -> None:
     folder = deliver("week-1")
-    encoder = ContinualEncoder(EncoderFolder(tmp_path / "state"))
+    encoder = ContinualEncoder(tmp_path / "state")
     (outcome,) = encoder.learn(folder, settings=TINY, dry_run=True, **QUIET)
     assert outcome.kind == "planned"
     lines = dict(line.split(maxsplit=1) for line in outcome.message.splitlines())
@@ -245,7 +245,7 @@ def test_too_many_bad_files_are_listed_before_they_are_refused(tmp_path: Path, d
     folder = deliver("week-1")
     for number in range(3):
         (folder / f"bad{number}.jpg").write_bytes(b"none")
-    encoder = ContinualEncoder(EncoderFolder(tmp_path / "state"))
+    encoder = ContinualEncoder(tmp_path / "state")
     table = tmp_path / "state.bad_images.csv"
     with pytest.raises(UserError, match=rf"3 of 33 images.*all are listed in {table}; --max-bad 10 leaves them out"):
         encoder.learn(folder, settings=TINY, **QUIET)

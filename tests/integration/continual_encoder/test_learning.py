@@ -366,7 +366,7 @@ def test_an_archive_is_learned_and_nothing_of_it_stays_outside_or_behind(tmp_pat
 
 
 def test_a_first_call_that_is_refused_leaves_no_trace(tmp_path: Path, deliver: Deliver) -> None:
-    encoder = ContinualEncoder(EncoderFolder(tmp_path / "state"))
+    encoder = ContinualEncoder(tmp_path / "state")
     with pytest.raises(UserError, match="too few"):
         encoder.learn(deliver("few", count=3), settings=TINY, **QUIET)
     assert not (tmp_path / "state").exists()

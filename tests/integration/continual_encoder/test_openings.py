@@ -11,7 +11,7 @@ import pytest
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder import FrozenEncoder, searching, uses
+from ccl.continual_encoder import FrozenEncoder, continual_encoder, searching
 
 _opened: list[str] | None = None
 
@@ -51,8 +51,8 @@ def test_a_command_opens_each_image_once(
     monkeypatch: pytest.MonkeyPatch,
     resize: int | None,
 ) -> None:
-    monkeypatch.setattr(uses, "frozen", lambda folder, version: make_frozen(resize=resize))
-    monkeypatch.setattr(uses, "frozen_start", lambda folder: make_frozen(version=0, seed=9, resize=resize))
+    monkeypatch.setattr(continual_encoder, "frozen", lambda folder, version: make_frozen(resize=resize))
+    monkeypatch.setattr(continual_encoder, "frozen_start", lambda folder: make_frozen(version=0, seed=9, resize=resize))
 
     def opened_by(*arguments: object) -> Counter[str]:
         global _opened
