@@ -1,12 +1,13 @@
 """What is written is on the disk before it has its name; an error at any call leaves a whole file and nothing else."""
 
+import csv
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ccl.atomic_files import make_folder, remove, replacing, write_file, write_folder
+from ccl.atomic_files import make_folder, remove, replacing, write_csv, write_file, write_folder
 
 Call = tuple[str, str, int]  # what was called, on which name, how many bytes were there
 
@@ -167,3 +168,9 @@ def test_removing_follows_no_link(tmp_path: Path) -> None:
         remove(tmp_path / name)
         assert not (tmp_path / name).is_symlink()
         assert (tmp_path / "kept").is_dir() == (name != "kept")
+
+
+def test_a_table_keeps_names_that_are_hard_to_write(tmp_path: Path) -> None:
+    write_csv(tmp_path / "p.csv", ["path", "class"], [["x\r.png", 'a "class"'], ["y.png", "b\udcff"]])
+    with (tmp_path / "p.csv").open(newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file)) == [["path", "class"], ["x\r.png", 'a "class"'], ["y.png", "b\\udcff"]]

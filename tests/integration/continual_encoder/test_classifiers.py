@@ -1,6 +1,5 @@
 """Classifiers: right on what is easy, the same after a file, refused where they don't belong, deaf to hostile files."""
 
-import csv
 import json
 import os
 import pickle
@@ -17,13 +16,11 @@ from safetensors.torch import save_file
 from ccl.continual_encoder import FrozenEncoder
 from ccl.continual_encoder.classifiers import (
     Classifier,
-    Prediction,
     default_path,
     load_classifier,
     newest,
     predict,
     save_classifier,
-    write_predictions,
 )
 from ccl.continual_encoder.judge import probe
 from ccl.data import load_dataset
@@ -99,14 +96,6 @@ def test_the_newest_of_this_version_is_taken(make_frozen: MakeFrozen, fitted: Cl
     assert newest(tmp_path, frozen) == tmp_path / "classifiers" / "young-v3.safetensors"
     with pytest.raises(UserError, match=r"only for others \(foreign-v3.safetensors, young"):
         newest(tmp_path, make_frozen(seed=9))
-
-
-def test_predictions_are_a_table(tmp_path: Path) -> None:
-    predictions = [Prediction('a "class"', 0.123456789), Prediction("b\udcff", 1.0)]
-    write_predictions(tmp_path / "p.csv", ["x\r.png", "y.png"], predictions)
-    with (tmp_path / "p.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))
-    assert rows == [["path", "class", "confidence"], ["x\r.png", 'a "class"', "0.123457"], ["y.png", "b\\udcff", "1.0"]]
 
 
 @pytest.mark.parametrize(
