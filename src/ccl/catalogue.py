@@ -349,9 +349,9 @@ def part_name(name: str) -> str:
 
 def known_part(setting: str, name: str) -> str:
     """The name, if a row or a path has it; whether there is such a part at a path is seen when it is imported."""
-    rows, what = _KINDS[setting][0], {"retention": "part"}.get(setting, setting.rpartition(".")[2].replace("_", " "))
+    rows = _KINDS[setting][0]
     if name not in rows and not is_path(name):
-        raise ValueError(f"unknown {what} {name!r}{did_you_mean(name, rows)}")
+        raise ValueError(f"unknown {setting.rpartition('.')[2]} {name!r}{did_you_mean(name, rows)}")
     return name
 
 

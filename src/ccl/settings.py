@@ -26,7 +26,7 @@ from ccl.catalogue import (
 from ccl.errors import RefusedError, UserError, did_you_mean
 from ccl.reading import ReadingSettings
 from ccl.section import Count, Positive, Section, Weight, merged
-from ccl.strategies import STRATEGIES, Strategy, backbone_refusal, refusal
+from ccl.strategies import STRATEGIES, Strategy, refusal
 from ccl.training import MemoryOptions, OptimizerOptions
 
 WHOLE: Final = "whole"  # of a validation's context: the values lack only what was not known when they were written
@@ -209,8 +209,7 @@ class Settings(_WithParts):
     def _refuse_parts(self) -> None:
         """Refuse parts that lack what they need of each other, by their rows and as they are set."""
         try:
-            why = refusal(self.strategy, self.method, self.objective)
-            why = why or backbone_refusal(self.objective, self.encoder.backbone)
+            why = refusal(self.strategy, self.method, self.objective, self.encoder.backbone)
         except UserError:  # a part at a path where there is none now: these settings are only read
             return
         if why:

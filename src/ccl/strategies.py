@@ -14,6 +14,7 @@ from ccl.catalogue import (
     MEMORY,
     OBJECTIVES,
     OLD_IMAGES,
+    PATCHES,
     RETENTION,
     WEIGHT_RULES,
     as_words,
@@ -237,31 +238,24 @@ def strategy_title(name: str) -> str:
     return (STRATEGIES[name].title if name in STRATEGIES else "") or as_words(name)
 
 
-def refusal(strategy: str, method: Strategy, objective: str) -> str:
-    """Why a strategy's parts don't go together, in one line with the nearest choice that does; empty where they do."""
-    composition = row_of("composition", method.composition)
+def refusal(strategy: str, method: Strategy, objective: str, backbone: str | None = None) -> str:
+    """Why parts don't go together, in one line with the nearest choice that does; empty where they do."""
+    learned, composition = row_of("objective", objective), row_of("composition", method.composition)
     parts = {name: row_of("retention", name) for name in method.retention} | {method.composition: composition}
     if method.weight_rule:
         parts[method.weight_rule] = row_of("weight_rule", method.weight_rule)
-    given = row_of("objective", objective).gives | composition.gives
+    given = learned.gives | composition.gives
     given |= {MEMORY} if method.selection else frozenset()
+    if backbone is None:  # any of them
+        given |= {PATCHES}
+    elif backbone in BACKBONES:  # what others give is not known
+        given |= BACKBONES[backbone].gives
     owners = {MEMORY: f"strategy {strategy}", OLD_IMAGES: f"composition {method.composition}"}
-    for name, part in parts.items():
+    owners |= {PATCHES: f"encoder.backbone {backbone}"}
+    for name, part in (parts | {f"objective {objective}": learned}).items():
         for need in sorted(part.needs - given):
             owner = owners.get(need, f"objective {objective}")
             return f"{name} needs {need}, and {owner} has none; {_advice(name, need)}"
-    return ""
-
-
-def backbone_refusal(objective: str, backbone: str) -> str:
-    """Why an objective can't learn with a backbone, in one line with one that it can; empty where it can."""
-    row = BACKBONES.get(backbone)  # what a backbone of others gives is not known
-    for need in sorted(row_of("objective", objective).needs - (row.gives if row else frozenset())):
-        able = [name for name, other in BACKBONES.items() if need in other.gives]
-        return (
-            f"objective {objective} needs {need}, and encoder.backbone {backbone} gives none; "
-            f"set encoder.backbone={able[0]}"
-        )
     return ""
 
 
@@ -271,6 +265,8 @@ def _advice(part: str, need: str) -> str:
         return "try strategy=simple_rehearsal"
     if need == OLD_IMAGES:
         return "try composition=share"
+    if need == PATCHES:
+        return f"set encoder.backbone={next(name for name, row in BACKBONES.items() if need in row.gives)}"
     if part in COMPOSITIONS:
         return "try composition=pooled"
     objectives = [name for name, row in OBJECTIVES.items() if need in row.gives]

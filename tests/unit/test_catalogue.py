@@ -105,18 +105,18 @@ def test_names_without_a_row_are_shown_as_words() -> None:
         ),
         (
             ["strategy=finetuning", "objective=mae", "encoder.backbone=convnet"],
-            "objective mae needs patches, and encoder.backbone convnet gives none; set encoder.backbone=vit_tiny",
+            "objective mae needs patches, and encoder.backbone convnet has none; set encoder.backbone=vit_tiny",
         ),
         (
             ["strategy=finetuning", "objective=mae", "encoder.backbone=timm:resnet18"],
-            "objective mae needs patches, and encoder.backbone timm:resnet18 gives none; set encoder.backbone=vit_tiny",
+            "objective mae needs patches, and encoder.backbone timm:resnet18 has none; set encoder.backbone=vit_tiny",
         ),
         (
             ["strategy=finetuning", "objective=mae", "mae.decoder_heads=3"],
             "mae.decoder_width 128 can't be split in 3 mae.decoder_heads; nearest valid value: 129",
         ),
         (["composition=shared"], "composition: unknown composition 'shared'; did you mean 'share'?"),
-        (["retention=destillation"], "retention: unknown part 'destillation'; did you mean 'distillation'?"),
+        (["retention=destillation"], "retention: unknown retention 'destillation'; did you mean 'distillation'?"),
         (["encoder.backbone=resnet19"], "encoder.backbone: unknown backbone 'resnet19'; did you mean 'resnet18'?"),
         (["share.old=1.0"], "share.old: Input should be less than 1"),
         (["epochs=3", "optimizer.warmup_epochs=3"], "nearest valid value: 2"),

@@ -69,7 +69,7 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
     empty, loose = [], 0
     for entry in entries(folder):
         if is_dir(entry):
-            paths = list(_images_below(entry.path))
+            paths = [inner.path for inner in below(entry.path) if is_image(inner)]
             if paths:
                 listing[entry.name] = paths
             else:
@@ -82,15 +82,6 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
     if listing and loose:
         notes.append(f"{folder}: {counted(loose, 'image')} beside the class folders left out")
     return listing, tuple(notes)
-
-
-def _images_below(folder: str) -> Iterator[str]:
-    """Images of a class, also in folders within it; links to folders are followed at the top only, as they may loop."""
-    for entry in entries(folder):
-        if is_image(entry):
-            yield entry.path
-        elif is_dir(entry, follow_links=False):
-            yield from _images_below(entry.path)
 
 
 def is_hidden(name: str) -> bool:
@@ -117,10 +108,10 @@ def is_image(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def is_dir(entry: os.DirEntry[str], *, follow_links: bool = True) -> bool:
+def is_dir(entry: os.DirEntry[str]) -> bool:
     """Whether it is a folder; a link to itself is not."""
     try:
-        return entry.is_dir(follow_symlinks=follow_links)
+        return entry.is_dir()
     except OSError:
         return False
 

@@ -62,21 +62,15 @@ class Found:
 
 
 def find_images(images: Images, scratch: Path, progress: Progress | None = None) -> Found:
-    """Images of any kind: paths and lists of paths as `find_named` takes them, all else as `find_held` does."""
-    if isinstance(images, str | Path):
-        return find_named([images], scratch, progress)
-    if isinstance(images, Sequence) and len(images) and all(isinstance(image, str | Path) for image in images):
-        return find_named(images, scratch, progress)
-    return find_held(images)
-
-
-def find_named(inputs: Sequence[str | Path], scratch: Path, progress: Progress | None = None) -> Found:
-    """The images of folders (any layout), globs, archives, shards, lists of paths and single files, input by input.
+    """Images of folders (any layout), globs, archives, shards, lists of paths and single files, input by input.
 
     Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into `scratch`, a
-    folder that must last as long as the images are read.
+    folder that must last as long as the images are read. What is no path is taken as by `find_held`.
     """
-    items = [os.fspath(item) for item in ([inputs] if isinstance(inputs, str | Path) else inputs)]
+    named = [images] if isinstance(images, str | Path) else images
+    if not isinstance(named, Sequence) or not all(isinstance(item, str | Path) for item in named):
+        return find_held(named)
+    items = [os.fspath(item) for item in named]
     if not items:
         raise UserError("no images are given; name folders, images, archives, lists of paths or shards")
     parts: list[Found] = []

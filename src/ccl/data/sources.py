@@ -202,11 +202,12 @@ class EncodedSource(ImageSource):
     def subset(self, positions: Tensor) -> ImageSource:
         return EncodedSource([self.files[position] for position in positions.tolist()], self.ids[positions])
 
-    def decoded(self, size: tuple[int, int]) -> ArraySource | None:
-        """All images in one tensor, or None if there are none or one of them is not of this size (H, W)."""
-        pixels = [np.asarray(self.picture(position)) for position in range(len(self))]
+    def decoded(self, size: tuple[int, int], is_squared: bool = False) -> ImageSource:
+        """All images in one tensor, squared to this size (H, W) first if asked; itself where one has another size."""
+        pictures = map(self.picture, range(len(self)))
+        pixels = [square_picture(picture, size[0]) if is_squared else np.asarray(picture) for picture in pictures]
         if not pixels or any(image.shape[:2] != size for image in pixels):
-            return None
+            return self
         return ArraySource(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous(), self.ids)
 
 
@@ -234,7 +235,7 @@ class SquaredSource(ArraySource):
     """Images brought to one square size, beside the files they came from.
 
     What is kept of an image is its original file or a PNG of its square, whichever is shorter. Both give the same
-    pixels: `alike` squares originals as they were squared when they were learned.
+    pixels: `EncodedSource.decoded` squares originals as they were squared when they were learned.
     """
 
     def __init__(self, images: Tensor, files: Spool, ids: Tensor | None = None, rows: Tensor | None = None) -> None:
@@ -255,13 +256,6 @@ class SquaredSource(ArraySource):
 
     def with_ids(self, ids: Tensor) -> ImageSource:
         return SquaredSource(self._stored, self._files, ids, self._rows)
-
-    def alike(self, kept: EncodedSource) -> ImageSource:
-        """Images that were kept, in the size of these."""
-        if not len(kept) or self.image_size is None:
-            return kept
-        pixels = [square_picture(kept.picture(position), self.image_size[0]) for position in range(len(kept))]
-        return ArraySource(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous(), kept.ids)
 
 
 class JoinedSource(ImageSource):

@@ -82,10 +82,8 @@ class RehearsalMemory:
 
     def source_like(self, current: ImageSource) -> ImageSource:
         """The kept images in the form of the current step's: one tensor beside a tensor, encoded beside files."""
-        kept = EncodedSource(self.files, self.ids)
-        if isinstance(current, SquaredSource):
-            return current.alike(kept)
-        return kept.decoded(current.image_size) or kept if current.image_size else kept
+        kept, size = EncodedSource(self.files, self.ids), current.image_size
+        return kept if size is None else kept.decoded(size, is_squared=isinstance(current, SquaredSource))
 
     def state_dict(self) -> dict[str, Tensor]:
         """The state as plain tensors; the files lie end to end in one."""

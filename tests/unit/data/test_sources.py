@@ -79,10 +79,10 @@ def test_batches_come_in_the_order_asked_for_where_sizes_are_equal(source: Image
 def test_encoded_images_decode_into_one_tensor(images: torch.Tensor) -> None:
     array = ArraySource(images, IDS)
     encoded = EncodedSource([array.encoded(position) for position in range(NUM)], IDS)
-    assert encoded.decoded((4, 6)) is None
-    assert encoded.subset(torch.arange(0)).decoded((6, 4)) is None  # type: ignore[attr-defined]
+    assert encoded.decoded((4, 6)) is encoded
+    assert len(EncodedSource([]).decoded((6, 4))) == 0
     decoded = encoded.decoded((6, 4))
-    assert decoded is not None
+    assert isinstance(decoded, ArraySource)
     assert torch.equal(decoded.images, images)
     assert decoded.ids.tolist() == IDS.tolist()
 
