@@ -5,8 +5,8 @@ stripes, outlined symbols in noise, and textures. Colours are drawn apart from t
 """
 
 import math
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,8 @@ from ccl.data.sources import ArraySource
 from ccl.seeding import hashed, permutation
 
 Floats = NDArray[np.float64]
+Rng = np.random.Generator
+Draw = Callable[[int, int, Rng], Floats]  # number and side to (N, side, side) in [0, 1]
 
 NATIVE_SIZE, MIN_SIZE, MAX_SIZE = 24, 16, 32
 NUM_TRAIN, NUM_TEST = 100, 40  # per class
@@ -71,33 +73,32 @@ def _digits(seed: int, size: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
-    train, test = [], []
-    for digit in range(10):
-        of_digit = np.flatnonzero(labels == digit)
-        order = of_digit[permutation(torch.from_numpy(of_digit), seed, "digits").numpy()]
-        train.extend(order[:NUM_TRAIN])
-        test.extend(order[NUM_TRAIN : NUM_TRAIN + NUM_TEST])
 
     def upscaled(position: int) -> NDArray[np.uint8]:
         grey = Image.fromarray((pixels[position].reshape(8, 8) * (255 / 16)).astype(np.uint8))
         return np.asarray(grey.resize((size, size), Image.Resampling.BICUBIC).convert("RGB"))
 
-    return np.stack([upscaled(position) for position in train]), np.stack([upscaled(position) for position in test])
+    train, test = [], []
+    for digit in range(10):
+        of_digit = np.flatnonzero(labels == digit)
+        order = of_digit[permutation(torch.from_numpy(of_digit), seed, "digits").numpy()]
+        images = list(map(upscaled, order[: NUM_TRAIN + NUM_TEST]))
+        train += images[:NUM_TRAIN]
+        test += images[NUM_TRAIN:]
+    return np.stack(train), np.stack(test)
 
 
 @lru_cache(maxsize=_KEPT)
 def _drawn(domain: str, num_each: int, size: int, seed: int, *, is_test: bool) -> NDArray[np.uint8]:
     rng = np.random.default_rng(hashed(seed, "embedded", domain, int(is_test)))
 
-    def seen(fonts: tuple[str, ...]) -> tuple[str, ...]:
-        return fonts if is_test else fonts[:-_NUM_TEST_ONLY_FONTS]
-
     num = 10 * num_each
+    seen = None if is_test else -_NUM_TEST_ONLY_FONTS  # the fonts up to here
     if domain == "capitals":
-        ink = _masks(CAPITALS, seen(_LATIN_FONTS), num_each, size, rng)
+        ink = _masks(CAPITALS, _LATIN_FONTS[:seen], num_each, size, rng)
         front, back = _colours(num, 0.75, 1.0, rng), _colours(num, 0.05, 0.4, rng)
     elif domain == "greek":
-        ink = _masks("".join(GREEK), seen(_GREEK_FONTS), num_each, size, rng)
+        ink = _masks("".join(GREEK), _GREEK_FONTS[:seen], num_each, size, rng)
         front, back = _colours(num, 0.0, 0.3, rng), _striped(num, size, rng)
     elif domain == "symbols":
         ink = _masks("".join(SYMBOLS), _SYMBOL_FONTS, num_each, size, rng, is_outlined=True)
@@ -111,7 +112,7 @@ def _drawn(domain: str, num_each: int, size: int, seed: int, *, is_test: bool) -
     return np.asarray((255 * (ink * front + (1 - ink) * back)).round().clip(0, 255), dtype=np.uint8)
 
 
-def _colours(num: int, darkest: float, lightest: float, rng: np.random.Generator) -> Floats:
+def _colours(num: int, darkest: float, lightest: float, rng: Rng) -> Floats:
     """Random hues whose brightest channel lies between the bounds, (N, 1, 1, 3)."""
     hues = rng.random((num, 1, 1, 3))
     hues = hues / hues.max(axis=-1, keepdims=True)
@@ -120,7 +121,7 @@ def _colours(num: int, darkest: float, lightest: float, rng: np.random.Generator
     return np.asarray(value * (hues * (1 - 0.6 * value) + 0.6 * value))
 
 
-def _striped(num: int, size: int, rng: np.random.Generator) -> Floats:
+def _striped(num: int, size: int, rng: Rng) -> Floats:
     """Two pale colours that alternate in soft stripes, or fade once over the image, (N, H, W, 3)."""
     down, across = np.mgrid[0:size, 0:size] / size
     angle, phase = rng.uniform(0, 2 * np.pi, (2, num, 1, 1))
@@ -130,7 +131,7 @@ def _striped(num: int, size: int, rng: np.random.Generator) -> Floats:
     return np.asarray(share * _colours(num, 0.7, 1.0, rng) + (1 - share) * _colours(num, 0.7, 1.0, rng))
 
 
-def _noisy(num: int, size: int, rng: np.random.Generator) -> Floats:
+def _noisy(num: int, size: int, rng: Rng) -> Floats:
     """A dim colour with noise of each pixel's own, (N, H, W, 3)."""
     strength = rng.uniform(0.05, 0.12, (num, 1, 1, 1))
     return np.asarray(_colours(num, 0.2, 0.5, rng) + strength * rng.standard_normal((num, size, size, 3)))
@@ -162,13 +163,7 @@ def _master(font: str, character: str, is_outlined: bool) -> Image.Image:
 
 
 def _masks(
-    characters: str,
-    fonts: tuple[str, ...],
-    num_each: int,
-    size: int,
-    rng: np.random.Generator,
-    *,
-    is_outlined: bool = False,
+    characters: str, fonts: Sequence[str], num_each: int, size: int, rng: Rng, is_outlined: bool = False
 ) -> Floats:
     """Ink in [0, 1] of each character `num_each` times: random font, position, height and tilt, (C·num_each, H, W)."""
     rows = []
@@ -199,7 +194,7 @@ def _placed(glyph: Image.Image, size: int, height: float, tilt: float, across: f
 # Coordinates run over [0, 1) across and down; parameters of shape (N, 1, 1) make one picture each.
 
 
-def _grid(num: int, side: int, tilt: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def _grid(num: int, side: int, tilt: float, rng: Rng) -> tuple[Floats, Floats]:
     """Coordinates (N, side, side), turned by `tilt` degrees give or take 8, with a random origin."""
     down, across = np.mgrid[0:side, 0:side] / side
     angle = np.radians(tilt + rng.uniform(-8, 8, (num, 1, 1)))
@@ -209,7 +204,7 @@ def _grid(num: int, side: int, tilt: float, rng: np.random.Generator) -> tuple[F
     return x, y
 
 
-def _between(low: float, high: float, num: int, rng: np.random.Generator) -> Floats:
+def _between(low: float, high: float, num: int, rng: Rng) -> Floats:
     return rng.uniform(low, high, (num, 1, 1))
 
 
@@ -222,50 +217,43 @@ def _sharp(values: Floats) -> Floats:
     return np.clip(0.5 + 4 * (values - 0.5), 0, 1)
 
 
-def _stripes(tilt: float) -> Callable[[int, int, np.random.Generator], Floats]:
-    def draw(num: int, side: int, rng: np.random.Generator) -> Floats:
-        x, _ = _grid(num, side, tilt, rng)
-        return _sharp(_wave(x * _between(2.5, 5, num, rng)))
-
-    return draw
+def _stripes(num: int, side: int, rng: Rng, tilt: float) -> Floats:
+    x, _ = _grid(num, side, tilt, rng)
+    return _sharp(_wave(x * _between(2.5, 5, num, rng)))
 
 
-def _checker(num: int, side: int, rng: np.random.Generator) -> Floats:
+def _checker(num: int, side: int, rng: Rng) -> Floats:
     x, y = _grid(num, side, 0, rng)
     frequency = 2 * np.pi * _between(1.5, 3, num, rng)
     return _sharp(0.5 + np.sin(x * frequency) * np.sin(y * frequency))
 
 
-def _dots(num: int, side: int, rng: np.random.Generator) -> Floats:
+def _dots(num: int, side: int, rng: Rng) -> Floats:
     x, y = _grid(num, side, 30, rng)
     frequency = _between(2.5, 4.5, num, rng)
     x, y = (x * frequency) % 1 - 0.5, (y * frequency) % 1 - 0.5
     return np.clip(0.5 + 8 * (_between(0.28, 0.38, num, rng) - np.hypot(x, y)), 0, 1)
 
 
-def _rings(num: int, side: int, rng: np.random.Generator) -> Floats:
+def _rings(num: int, side: int, rng: Rng) -> Floats:
     down, across = np.mgrid[0:side, 0:side] / side
     centre_x, centre_y = rng.uniform(0.2, 0.8, (2, num, 1, 1))
     radius = np.hypot(across - centre_x, down - centre_y)
     return _sharp(_wave(radius * _between(3, 6, num, rng) + _between(0, 1, num, rng)))
 
 
-def _noise(low: float, high: float) -> Callable[[int, int, np.random.Generator], Floats]:
+def _noise(num: int, side: int, rng: Rng, low: float, high: float) -> Floats:
     """A dozen waves of random directions with frequencies between the two bounds."""
-
-    def draw(num: int, side: int, rng: np.random.Generator) -> Floats:
-        down, across = np.mgrid[0:side, 0:side] / side
-        values = np.zeros((num, side, side))
-        for _ in range(12):
-            frequency, angle = _between(low, high, num, rng), _between(0, 2 * np.pi, num, rng)
-            phase = _between(0, 2 * np.pi, num, rng)
-            values += np.sin(2 * np.pi * frequency * (across * np.cos(angle) + down * np.sin(angle)) + phase)
-        return np.asarray(np.clip(0.5 + values / 8, 0, 1))
-
-    return draw
+    down, across = np.mgrid[0:side, 0:side] / side
+    values = np.zeros((num, side, side))
+    for _ in range(12):
+        frequency, angle = _between(low, high, num, rng), _between(0, 2 * np.pi, num, rng)
+        phase = _between(0, 2 * np.pi, num, rng)
+        values += np.sin(2 * np.pi * frequency * (across * np.cos(angle) + down * np.sin(angle)) + phase)
+    return np.asarray(np.clip(0.5 + values / 8, 0, 1))
 
 
-def _bricks(num: int, side: int, rng: np.random.Generator) -> Floats:
+def _bricks(num: int, side: int, rng: Rng) -> Floats:
     x, y = _grid(num, side, 0, rng)
     frequency = _between(3, 5, num, rng)
     row = y * frequency
@@ -274,27 +262,27 @@ def _bricks(num: int, side: int, rng: np.random.Generator) -> Floats:
     return np.asarray(np.clip(10 * (to_joint - 0.06), 0, 1))
 
 
-def _waves(num: int, side: int, rng: np.random.Generator) -> Floats:
+def _waves(num: int, side: int, rng: Rng) -> Floats:
     x, y = _grid(num, side, 0, rng)
     bend = _between(0.05, 0.09, num, rng) * np.sin(2 * np.pi * x * _between(1.8, 2.8, num, rng))
     return _sharp(_wave((y + bend) * _between(3, 5, num, rng)))
 
 
-TEXTURES: dict[str, Callable[[int, int, np.random.Generator], Floats]] = {
-    "upright stripes": _stripes(0),
-    "level stripes": _stripes(90),
-    "diagonal stripes": _stripes(45),
+TEXTURES: dict[str, Draw] = {
+    "upright stripes": partial(_stripes, tilt=0),
+    "level stripes": partial(_stripes, tilt=90),
+    "diagonal stripes": partial(_stripes, tilt=45),
     "checker": _checker,
     "dots": _dots,
     "rings": _rings,
-    "coarse noise": _noise(1, 2.5),
-    "fine noise": _noise(5, 8),
+    "coarse noise": partial(_noise, low=1, high=2.5),
+    "fine noise": partial(_noise, low=5, high=8),
     "bricks": _bricks,
     "waves": _waves,
 }
 
 
-def _fields(num_each: int, size: int, rng: np.random.Generator) -> Floats:
+def _fields(num_each: int, size: int, rng: Rng) -> Floats:
     """Every texture `num_each` times, drawn at twice the size and averaged down: (10·num_each, H, W) in [0, 1]."""
     large = np.concatenate([draw(num_each, size * _TEXTURE_SUPERSAMPLING, rng) for draw in TEXTURES.values()])
     return np.asarray(
