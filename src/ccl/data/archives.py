@@ -83,9 +83,6 @@ def unpack(archive: Path, scratch: Path, progress: Progress | None = None) -> Un
 
 
 def _explained(archive: Path, scratch: Path, error: BaseException) -> str:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        free = shutil.disk_usage(scratch).free
-        return f"no room to unpack {str(archive)!r}: {free:,} bytes are free in {str(scratch)!r}"
     if isinstance(error, OSError) and error.strerror and error.errno != errno.EINVAL:  # that is a seek to nowhere
         return f"can't unpack {str(archive)!r} into {str(scratch)!r}: {error.strerror}"
     why = " ".join(f"{type(error).__name__}: {error}".split())

@@ -355,7 +355,7 @@ def test_a_disk_that_fills_up_on_the_way(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(archives, "copy_member", full)
-    with pytest.raises(UserError, match=r"no room to unpack .*: [\d,]+ bytes are free"):
+    with pytest.raises(UserError, match=r"can't unpack .*: No space left on device"):
         unpack(_zip(tmp_path / "a.zip", ("a.png", b"1")), tmp_path / "scratch")
     assert list((tmp_path / "scratch").iterdir()) == []
 

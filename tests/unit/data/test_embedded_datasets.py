@@ -1,7 +1,5 @@
 """The embedded sets: pure functions of the seed, balanced, not told apart by colour, but told apart by shape."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -120,12 +118,3 @@ def test_embedded_is_the_five_domains_joined(domains: dict[str, Dataset]) -> Non
 @pytest.mark.parametrize("side", [8, 16, 32, 40])
 def test_any_size_can_be_asked_for(side: int) -> None:
     assert load_dataset("greek", resize=side).train.image_size == (side, side)
-
-
-def test_all_five_are_drawn_quickly() -> None:
-    generate("digits", seed=3)  # the import of scikit-learn is not what is measured
-    forget_drawn()
-    start = time.process_time()
-    for name in EMBEDDED_DOMAINS:
-        generate(name, seed=3)
-    assert time.process_time() - start < 6  # about 1.2 s on two quiet cores
