@@ -123,7 +123,6 @@ def test_one_rank_writes_and_all_are_counted(whole: Path) -> None:
     assert status(whole)["state"] == "complete"
     assert json.loads((whole / "protocol.json").read_text())["world_size"] == 2
     checkpoint = CheckpointStore(whole / "checkpoints").newest()
-    assert checkpoint is not None
     assert checkpoint.about["world_size"] == 2
     epochs = rows(whole, "epoch")
     assert [(row["step"], row["epoch"]) for row in epochs] == [
@@ -191,7 +190,6 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_update(tmp_path: Path) ->
     assert "has lost another rank" not in told
     assert status(folder)["state"] == "stopped"
     checkpoint = CheckpointStore(folder / "checkpoints").newest()
-    assert checkpoint is not None
     assert checkpoint.about["position"]["step"] == 0  # at once, not at the end of the step
 
 

@@ -19,7 +19,6 @@ def test_a_stopped_run_of_format_1_goes_on_to_its_end(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(FIXTURE, folder)
     checkpoint = CheckpointStore(folder / "checkpoints").newest()
-    assert checkpoint is not None
     assert checkpoint.about["position"] == {"step": 1, "epoch": 1, "batch": 1, "phase": "train"}
     record = run(read_run(folder).settings, folder, PlainDisplay(Console(quiet=True)))
     assert record.status["state"] == "complete"
@@ -31,5 +30,4 @@ def test_a_stopped_run_of_format_1_goes_on_to_its_end(tmp_path: Path) -> None:
             assert mine["learning_rate"] == theirs["learning_rate"]
             for name, value in theirs["losses"].items():
                 assert abs(mine["losses"][name] - value) < 0.02 * abs(value) + 1e-3
-    assert record.accuracy is not None
     assert not torch.isnan(record.accuracy.per_step).any()

@@ -255,23 +255,6 @@ def test_what_slurm_refuses_is_one_line_and_leaves_nothing(cluster: RealSlurm, t
     assert not (tmp_path / "grid").exists()
 
 
-def test_a_full_queue_takes_the_rest_later(tmp_path: Path) -> None:
-    small = RealSlurm(tmp_path / "slurm", num_nodes=1, cpus=1, max_jobs=2, min_job_age=2)
-    small.start()
-    try:
-        arguments = [*SMALL, "--set=epochs=1", "--strategies=finetuning", "--seeds=0-2", "--on=slurm"]
-        # Nothing runs until the queue is full: else fast runs end before the third is submitted.
-        small.run("scontrol", "update", "partitionname=main", "state=down")
-        command = Command(small, tmp_path / "grid", *arguments)
-        refused = "Slurm takes no more jobs for now (sbatch: "
-        wait_until(lambda: refused in command.words(), HANG, "the queue does not fill")
-        small.run("scontrol", "update", "partitionname=main", "state=up")
-        command.finish()
-    finally:
-        small.stop()
-    assert len(list((tmp_path / "grid").glob("*/status.json"))) == 3
-
-
 def test_a_run_over_two_nodes_saves_requeues_and_equals_two_ranks_here(
     cluster: RealSlurm, two_ranks: Path, tmp_path: Path
 ) -> None:

@@ -33,7 +33,6 @@ def listening() -> tuple[PlainDisplay, list[str]]:
 def outcome(folder: Path) -> tuple[dict[str, Tensor], list[dict[str, object]], str]:
     """Every tensor of the last checkpoint, the metric rows without their seconds, and the accuracies."""
     checkpoint = CheckpointStore(folder / "checkpoints").newest()
-    assert checkpoint is not None
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     rows = [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
     tensors = checkpoint.tensors | load_file(folder / "encoder.safetensors")

@@ -37,9 +37,9 @@ MEASURE = """
 """
 
 
-def browse(path: Path, profile: Path, *flags: str, fragment: str = "") -> tuple[str, list[str]]:
+def browse(path: Path, profile: Path, *flags: str) -> tuple[str, list[str]]:
     """The DOM after loading, and what the console said; a browser that doesn't answer is asked twice."""
-    command = [str(CHROMIUM), *FLAGS, *flags, f"--user-data-dir={profile}", path.as_uri() + fragment]
+    command = [str(CHROMIUM), *FLAGS, *flags, f"--user-data-dir={profile}", path.as_uri()]
     for attempt in (1, 2):
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, text=True
@@ -65,7 +65,7 @@ def measured(page: Path, profile: Path, *flags: str, width: int) -> dict[str, An
     return found
 
 
-def evaluated(page: Path, profile: Path, script: str, *flags: str, width: int | None = None, fragment: str = "") -> Any:
+def evaluated(page: Path, profile: Path, script: str, *flags: str, width: int | None = None) -> Any:
     """What a function with this body returns when a copy of the page, with all of it unfolded, has loaded.
 
     The page itself allows no other script than its own, so the copy has no policy. It stands in a frame of the wanted
@@ -80,8 +80,7 @@ def evaluated(page: Path, profile: Path, script: str, *flags: str, width: int | 
     style = f"width: {width}px; height: 800px; border: 0"
     frame = f'<!doctype html><html><iframe style="{style}" srcdoc="{html.escape(copy)}"></iframe></html>'
     shown.write_text(copy if width is None else frame)
-    dom, console = browse(shown, profile, *flags, fragment=fragment)
+    dom, console = browse(shown, profile, *flags)
     assert console == []
     found = re.search(r'data-answer="([^"]*)"', dom)
-    assert found is not None
     return json.loads(html.unescape(found[1]))

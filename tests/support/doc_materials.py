@@ -33,7 +33,6 @@ def lay_out(folder: Path) -> None:
         ("train", symbols.train, symbols.train_labels),
         ("val", symbols.test, symbols.test_labels),
     ):
-        assert labels is not None
         for number, label in enumerate(labels[:80].tolist()):
             name = f"{symbols.class_names[label]}/{kind}-{number:03d}.png"
             _write(folder / "labelled" / name, source.encoded(number))

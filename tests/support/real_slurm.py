@@ -41,8 +41,8 @@ SlurmdParameters=config_overrides
 SlurmdTimeout=10
 ReturnToService=2
 MpiDefault=none
-MaxJobCount={max_jobs}
-MinJobAge={min_job_age}
+MaxJobCount=10000
+MinJobAge=3600
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -58,12 +58,10 @@ def why_not() -> str | None:
 
 
 class RealSlurm:
-    """A controller and nodes n1, n2, …; commands find it by `environment`."""
+    """A controller and nodes n1 and n2; commands find it by `environment`."""
 
-    def __init__(
-        self, folder: Path, num_nodes: int = 2, cpus: int = 2, *, max_jobs: int = 10_000, min_job_age: int = 3600
-    ) -> None:
-        self.folder, self.nodes = folder, [f"n{number}" for number in range(1, num_nodes + 1)]
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.nodes = folder, ["n1", "n2"]
         self.conf = folder / "slurm.conf"
         self.environment = os.environ | {"SLURM_CONF": str(self.conf)}
         for name in ("state", "spool"):
@@ -71,18 +69,11 @@ class RealSlurm:
         folder.chmod(0o755)  # munge asks for that
         (folder / "munge.key").write_bytes(os.urandom(128))
         (folder / "munge.key").chmod(0o400)
-        ports = free_ports(num_nodes + 1)
-        here = f"NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 CPUs={cpus}"
+        ports = free_ports(3)
+        here = f"NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 CPUs=2"
         lines = [f"NodeName={node} {here} Port={port}" for node, port in zip(self.nodes, ports[1:], strict=True)]
         self.conf.write_text(
-            CONF.format(
-                host=socket.gethostname(),
-                port=ports[0],
-                folder=folder,
-                max_jobs=max_jobs,
-                min_job_age=min_job_age,
-                nodes="\n".join(lines),
-            )
+            CONF.format(host=socket.gethostname(), port=ports[0], folder=folder, nodes="\n".join(lines))
         )
 
     def start(self) -> float:

@@ -55,7 +55,6 @@ def encoders() -> tuple[Encoder, Encoder]:
 
 
 def value(loss: Tensor | None) -> float:
-    assert loss is not None
     return float(loss.detach())
 
 

@@ -36,17 +36,6 @@ def test_one_kind_alone(kind: str, table: dict[str, object]) -> None:
     assert KINDS[kind] in setting_names()
 
 
-def test_an_entry_says_what_is_kept_of_which_parts_it_is_and_where_it_is_from() -> None:
-    lines = [line.strip() for line in listed("strategies").splitlines()]
-    number = lines.index(next(line for line in lines if line.startswith("ccl ")))
-    assert lines[number].endswith(
-        "CCL: variance sampling, the teacher, and every query is pushed from keys of old images"
-    )
-    assert lines[number + 1] == (
-        "keeps images: lowest view variance · distillation + extra sample queue · CCL, ICME 2022"
-    )
-
-
 @pytest.mark.parametrize("table", TABLES, ids=list(KINDS))
 def test_every_row_has_a_line_about_it_and_a_source(table: dict[str, object]) -> None:
     assert [name for name, row in table.items() if not row.about or not row.source] == []  # type: ignore[attr-defined]

@@ -40,7 +40,6 @@ def test_a_classifier_is_measured_on_what_it_was_not_fitted_on(make_frozen: Make
     found = probe(make_frozen(), dataset, progress=lambda done, total: told.append((done, total))).classifier
     assert found.about.classes == ("apple", "kiwi")
     assert (found.about.version, found.about.num_features, found.about.num_images) == (3, 32, 16)
-    assert found.about.accuracy is not None
     assert (found.about.accuracy.num_images, found.about.accuracy.num_neighbours) == (4, 8)
     assert found.about.accuracy.linear == found.about.accuracy.knn == 100.0
     assert told[-1] == (20, 20)

@@ -43,19 +43,14 @@ Command = Callable[..., tuple[int, str, str]]
 
 def test_beside_the_features_stand_start_pixels_and_hog(make_frozen: MakeFrozen, labelled: Path) -> None:
     dataset = load_dataset("folder", labelled)
-    assert dataset.test is not None
-    assert dataset.train_labels is not None
-    assert dataset.test_labels is not None
     swapped = replace(dataset, test_labels=torch.tensor([1, *dataset.test_labels[1:].tolist()]))
     report = probe(make_frozen(), swapped, make_frozen(version=0, seed=7))
     assert list(report.scores) == ["features", "start", "pixels", "hog"]
     train, test = (pixel_features(source) for source in (dataset.train, dataset.test))
-    assert swapped.test_labels is not None
     for name in ("pixels", "hog"):
         expected, _ = score_features(train[name], dataset.train_labels, test[name], swapped.test_labels)
         assert report.scores[name] == expected
     assert report.scores["features"] == ProbeScore(75.0, 75.0, 4)  # one label of four is wrong
-    assert report.confusion is not None
     assert report.confusion.tolist() == [[1, 0], [1, 2]]
     assert report.per_class == {"apple": 100.0, "kiwi": pytest.approx(200 / 3)}
     assert "raw pixels (16 px)" in report.warnings[0]
@@ -137,7 +132,6 @@ def test_after_a_drop_the_line_the_table_and_the_page_say_it(probed: tuple[Conti
         score = report.scores[name]
         assert {"linear": score.linear, "knn": score.knn} == second["beside"][name]
     kept = json.loads((encoder.folder / "steps" / "00000002" / "probe.json").read_text())
-    assert report.confusion is not None
     assert kept == {"classes": ["symbols", "textures"], "counts": report.confusion.tolist()}
     rows: dict[Any, Any] = {row[0]: row[1:] for row in health(encoder.status()["steps"][-1]).rows}
     knn = (second["beside"]["start"]["knn"], first["knn"], second["knn"])
@@ -282,7 +276,6 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def drift_of(before: Tensor | None, after: Tensor, start: Tensor | None = None) -> Drift:
     """Of rows in four groups, one noisy view of each."""
     rows = [None if one is None else Reading(one, one, one + 0.1 * draw(*one.shape, seed=7)) for one in (before, after)]
-    assert rows[1] is not None
     return Drift.of(rows[0], rows[1], torch.arange(len(after)) % 4, start)
 
 
@@ -350,7 +343,6 @@ def test_at_most_256_images_are_read_and_equal_encoders_once() -> None:
     source, encoder = load_dataset("symbols", resize=16, images_per_class=30).train, Counting()
     viewer = Viewer(replace(RECIPES["moco_cifar"], size=16), 0)
     found = recognised({"start": (encoder, viewer), "before": (encoder, viewer), "after": None}, source)  # type: ignore[dict-item]
-    assert found is not None
     assert (found["num_images"], Counting.calls) == (256, 512)
     assert found["start"] == found["before"] > 100 / 256
     assert found["after"] is None

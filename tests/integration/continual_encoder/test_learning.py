@@ -1,6 +1,5 @@
 """A state through its days: drops learned, known, refused, broken off, rolled back; and what must not be lost."""
 
-import csv
 import json
 import shutil
 import tarfile
@@ -340,17 +339,6 @@ def test_bad_input_gets_a_line_and_loses_nothing(
     assert {path: path.read_bytes() for path in encoder.folder.rglob("*") if path.is_file()} == before
 
 
-def test_bad_images_are_left_out_and_listed(tmp_path: Path, deliver: Deliver) -> None:
-    folder = deliver("week-1", count=70)
-    (folder / "page.jpg").write_text("<html>no image</html>")
-    (folder / "empty.png").touch()
-    encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
-    (outcome,) = encoder.learn(folder, **QUIET)
-    assert outcome.step["num_images"] == 70
-    with (encoder.folder / "steps" / "00000001" / "bad_images.csv").open() as file:
-        assert sorted(Path(row["path"]).name for row in csv.DictReader(file)) == ["empty.png", "page.jpg"]
-
-
 def test_an_archive_is_learned_and_nothing_of_it_stays_outside_or_behind(tmp_path: Path, deliver: Deliver) -> None:
     folder = deliver("week-1")
     with tarfile.open(tmp_path / "week.tar.gz", "w:gz") as archive:
@@ -363,13 +351,6 @@ def test_an_archive_is_learned_and_nothing_of_it_stays_outside_or_behind(tmp_pat
     assert not list(encoder.folder.rglob("*.png"))
     (outcome,) = encoder.learn(folder, **QUIET)
     assert outcome.kind == "known"  # the same bytes, whichever way they come
-
-
-def test_a_first_call_that_is_refused_leaves_no_trace(tmp_path: Path, deliver: Deliver) -> None:
-    encoder = ContinualEncoder(tmp_path / "state")
-    with pytest.raises(UserError, match="too few"):
-        encoder.learn(deliver("few", count=3), settings=TINY, **QUIET)
-    assert not (tmp_path / "state").exists()
 
 
 def test_a_full_disk_leaves_the_old_version_and_the_work_done(

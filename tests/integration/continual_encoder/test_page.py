@@ -60,17 +60,6 @@ def step(number: int, agreement: float, accuracy: float | None = None) -> dict[s
     }
 
 
-def test_two_points_do_not_climb_over_the_whole_height() -> None:
-    steps = [step(1, 34.0), step(2, 36.0)]
-    axes = curve_over_drops(steps, "group_agreement").axes[0]
-    assert axes.get_ylim() == pytest.approx((0, 115))  # 34 to 36 % is a fiftieth of it
-    assert [text.get_text() for text in axes.texts] == ["34.0", "36.0"]
-    low, high = curve_over_drops(steps, "uniformity").axes[0].get_ylim()
-    assert (low, high) == pytest.approx((-2.3, 0.2))  # what is below zero has its zero above
-    many = curve_over_drops([step(number, 30.0 + number) for number in range(1, 21)], "group_agreement").axes[0]
-    assert [text.get_text() for text in many.texts] == ["31.0", "50.0"]  # the first and the last
-
-
 def test_an_accuracy_stands_with_its_standard_error_and_not_under_health() -> None:
     """36 % of 400 images: √(36 · 64 / 400) = 2.4."""
     steps = [step(1, 34.0, 34.0), step(2, 36.0, 36.0)]

@@ -131,20 +131,7 @@ def test_names_say_what_the_runs_differ_in_and_no_more(record_of: Make) -> None:
 def test_the_note_names_the_protocol_and_every_run_carries_it(record_of: Make) -> None:
     records = [record_of("ccl", FORGETS), record_of("finetuning", FORGETS, "seed=1", class_order="3210")]
     note = table_of(records).note
-    for fact in (
-        "dataset digits+capitals+greek;",
-        "fingerprint f00d;",
-        "steps (T) 3;",
-        "backbone convnet;",
-        "stem cifar;",
-        "epochs per step 30;",
-        "batch size 64;",
-        "probe logistic regression;",
-        "seed 0 / 1;",
-        "device cpu;",
-        "threads 2;",
-        "torch 2.6.0;",
-    ):
+    for fact in ("dataset digits+capitals+greek;", "fingerprint f00d;", "steps (T) 3;", "seed 0 / 1;", "torch 2.6.0;"):
         assert fact in note
     read = list(csv.DictReader(io.StringIO(to_csv(every_run(records)))))
     assert [(row["seed"], row["class order"]) for row in read] == [("0", "0123"), ("1", "3210")]

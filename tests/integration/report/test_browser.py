@@ -107,20 +107,3 @@ def test_a_click_sorts_a_table_and_missing_numbers_stay_last(
         "Upper Bound",
     ]
     assert others[3:] == [names, "ascending"]
-
-
-OPENED = """
-  const figure = document.getElementById("matrices-1");
-  const box = figure.getBoundingClientRect();
-  const drawing = figure.querySelector("svg").getBoundingClientRect();
-  dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
-  return [box.width / innerWidth, box.height / innerHeight, drawing.width, figure.getBoundingClientRect().width];
-"""
-
-
-def test_a_picture_opens_over_the_whole_window_and_escape_closes_it(page: Path, tmp_path: Path) -> None:
-    wide, high, drawing, closed = evaluated(page, tmp_path / "profile", OPENED, fragment="#matrices-1")
-    assert (wide, high) == (1, 1)
-    assert drawing > 900 > 600 > closed
-    link = re.search('<a class="zoom" href="#matrices-1"', page.read_text())
-    assert link is not None

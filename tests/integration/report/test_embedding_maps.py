@@ -81,12 +81,10 @@ def test_old_are_blue_triangles_and_new_are_orange_circles() -> None:
 def test_embeddings_are_read_with_unit_norm_and_the_newest_step_is_new(keep_embeddings: Keep, tmp_path: Path) -> None:
     keep_embeddings(tmp_path, [0, 10, 20, 30], [1, 2, 3, 3])
     cloud = read_cloud(tmp_path)
-    assert cloud is not None
     assert cloud.is_new.tolist() == [False, False, True, True]
     assert np.linalg.norm(cloud.rows, axis=1) == pytest.approx(1, abs=1e-12)
     keep_embeddings(tmp_path, np.linspace(0, 90, 5000).tolist(), [1] * 2500 + [2] * 2500)
     many = read_cloud(tmp_path)
-    assert many is not None
     assert (len(many.rows), many.is_new.sum()) == (1000, 500)
 
 

@@ -301,36 +301,23 @@ def test_refused_options_are_one_line_before_anything_is_made(tmp_path: Path, cl
     assert cluster.jobs() == []
 
 
+@pytest.mark.parametrize("is_back", [True, False])  # the controller may be gone for good
 def test_a_controller_that_does_not_answer_loses_no_job(
-    tmp_path: Path, cluster: SlurmStandIn, quick_runs: Callable[[float], None]
+    tmp_path: Path, cluster: SlurmStandIn, quick_runs: Callable[[float], None], is_back: bool
 ) -> None:
-    quick_runs(0.3)
-    made, folder = cells(1), tmp_path / "grid"
-
-    def fail_for_a_while(states: Mapping[str, CellState]) -> None:
-        if told(folder, "end"):
-            cluster.unmark("down")
-        elif told(folder, "begin"):
-            cluster.mark("down", "Unable to contact slurm controller (connect failure)")
-
-    spy = Spy(fail_for_a_while)
-    assert len(run_grid(made, folder, None, spy, SlurmJobs(folder, [])).records) == 1
-    expected = "squeue: Unable to contact slurm controller (connect failure); asked again until Slurm answers"
-    assert [note for note in spy.notes if note != "closed"] == [expected]
-
-
-def test_a_run_that_completes_while_nobody_answers_is_complete(
-    tmp_path: Path, cluster: SlurmStandIn, quick_runs: Callable[[float], None]
-) -> None:
-    """By its folder: the controller may be gone for good."""
     quick_runs(0.3)
     made, folder = cells(1), tmp_path / "grid"
 
     def fail(states: Mapping[str, CellState]) -> None:
-        if told(folder, "begin"):
+        if told(folder, "end") and is_back:
+            cluster.unmark("down")
+        elif told(folder, "begin"):
             cluster.mark("down", "Unable to contact slurm controller (connect failure)")
 
-    assert len(run_grid(made, folder, None, Spy(fail), SlurmJobs(folder, [])).records) == 1
+    spy = Spy(fail)
+    assert len(run_grid(made, folder, None, spy, SlurmJobs(folder, [])).records) == 1
+    expected = "squeue: Unable to contact slurm controller (connect failure); asked again until Slurm answers"
+    assert [note for note in spy.notes if note != "closed"] == [expected] or not is_back
 
 
 def test_one_question_a_second_for_all_jobs(monkeypatch: pytest.MonkeyPatch) -> None:

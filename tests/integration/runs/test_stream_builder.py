@@ -52,10 +52,8 @@ def test_every_training_image_is_learned_and_probed_once_and_every_test_image_te
         ([part.train for part in stream.probe_parts], stream.dataset.train),
         ([part.test for part in stream.probe_parts], stream.dataset.test),
     ):
-        assert whole is not None
         assert sorted(torch.cat([source.ids for source in sources]).tolist()) == whole.ids.tolist()
     labels = stream.dataset.train_labels
-    assert labels is not None
     present = [len(labels[source.ids].unique()) for source in stream.arrivals]  # ids count from 0, as positions
     assert stream.num_clusters == present == [len(step.classes) for step in stream.steps]
     for part in stream.probe_parts:
@@ -85,7 +83,6 @@ def test_a_blurred_stream_is_probed_as_a_sharp_one() -> None:
     none = build("data.stream=blurred", "steps=4", "data.mixing=0")
     assert [source.ids.tolist() for source in sharp.arrivals] == [source.ids.tolist() for source in none.arrivals]
     labels = blurred.dataset.train_labels
-    assert labels is not None
     own = class_incremental(labels, 4, 0)
     for step, home in zip(blurred.steps, own, strict=True):
         assert len(set(step.indices.tolist()) & set(home.indices.tolist())) == 10
@@ -135,7 +132,6 @@ def test_estimates_of_sets_that_are_known_by_name() -> None:
 def test_a_whole_run(kind: str, tmp_path: Path) -> None:
     settings = load_settings("demo", [*SMALL, *KINDS[kind]])
     record = run(settings, tmp_path / "out", PlainDisplay(Console(quiet=True)))
-    assert record.accuracy is not None
     assert not torch.isnan(record.accuracy.per_step).any()
     assert record.protocol["stream"] == kind
     assert [step["num_images"] for step in record.protocol["steps"]] == SIZES[kind]

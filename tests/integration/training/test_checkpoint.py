@@ -44,7 +44,6 @@ def two(folder: Path) -> CheckpointStore:
 
 def assert_is(found: Checkpoint | None, number: int) -> None:
     """It is checkpoint `number`, whole."""
-    assert found is not None
     assert (found.number, found.about["position"]) == (number, number)
     assert found.files == {"rows.txt": b"row\n" * number}
     assert found.tensors.keys() == state(number).keys()
@@ -125,7 +124,6 @@ def test_every_kind_of_tensor_comes_back_bit_for_bit(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "checkpoints")
     store.save(tensors, {})
     found = store.newest()
-    assert found is not None
     assert found.tensors.keys() == tensors.keys()
     assert all(same_bits(found.tensors[name], tensor.detach()) for name, tensor in tensors.items())
     storages = {tensor.untyped_storage().data_ptr() for tensor in found.tensors.values() if tensor.numel()}
@@ -145,7 +143,6 @@ def test_about_and_files_come_back(tmp_path: Path) -> None:
     }
     path = store.save({}, about, {"empty.txt": b"", "rows.jsonl": b"\x00\xff"})
     found = store.newest()
-    assert found is not None
     assert (found.number, found.folder, found.tensors) == (1, path, {})
     assert found.about == {"step": 3, "nested": about["nested"], "pair": [1, 2], "10": "ten", "9": "nine"}
     assert found.files == {"empty.txt": b"", "rows.jsonl": b"\x00\xff"}
@@ -208,7 +205,6 @@ def test_check_tells_of_every_one(tmp_path: Path) -> None:
     assert (first.number, first.reason, first.about["position"]) == (1, None, 1)
     assert first.num_bytes == sum(path.stat().st_size for path in first.folder.iterdir())
     assert (second.number, second.about) == (2, {})
-    assert second.reason is not None
     assert second.reason.startswith("state.safetensors: has 5 bytes instead of ")
 
 
@@ -270,7 +266,6 @@ def test_a_zeroed_page_is_found(tmp_path: Path) -> None:
     for start in range(0, len(whole), 4096):
         path.write_bytes(whole[:start] + bytes(len(whole[start : start + 4096])) + whole[start + 4096 :])
         found = store.newest()
-        assert found is not None
         assert found.number == 1
         assert [bad for bad, _ in store.bad] == [path]
 
@@ -344,7 +339,6 @@ def test_a_kill_between_any_two_steps_leaves_a_good_checkpoint(tmp_path: Path, i
         code = in_child(partial(die_at, folder, last, is_torn))
         store = CheckpointStore(folder)
         found = store.newest()
-        assert found is not None
         assert_is(found, found.number)
         assert store.bad == []  # nothing half-made bears a checkpoint's name
         outcomes.append(found.number)

@@ -73,7 +73,6 @@ def test_an_estimate_is_that_of_the_embeddings() -> None:
         settings = tiny_settings(*options)
         stream, learner, viewer = build_stream(settings), build_learner(settings, CPU), build_viewer(settings, CPU)
         selection, source = build_selection(settings), stream.arrivals[0]
-        assert selection is not None
         number = estimate_num_clusters(extract(learner.encoder, source, viewer, output="embeddings"), settings.seed, 0)
         what = remember(learner, source, viewer, 0, stream.num_clusters[0], selection)
         assert what == Remembered(number, True, 2 * number, 2 * number)
@@ -108,7 +107,6 @@ def test_a_selection_keeps_what_its_function_chooses(method: str, budget: tuple[
     settings = tiny_settings("strategy=simple_rehearsal", f"memory.selection={method}", *budget)
     stream, learner, viewer = build_stream(settings), build_learner(settings, CPU), build_viewer(settings, CPU)
     selection, source = build_selection(settings), stream.arrivals[0]
-    assert selection is not None
     remember(learner, source, viewer, 0, 4, selection)
     expected = chosen_by_hand(method, learner, source, settings, 8)  # two images of each of four classes
     assert learner.memory.ids[learner.memory.scores.argsort()].tolist() == expected

@@ -108,7 +108,6 @@ def test_stored_vectors_are_in_a_checkpoint_of_the_run(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run(tiny_settings("strategy=cla", "alignment.target=stored", "epochs=1"), folder, quiet())
     checkpoint = CheckpointStore(folder / "checkpoints").newest()
-    assert checkpoint is not None
     vectors, ids = checkpoint.tensors["memory/vectors.embeddings"], checkpoint.tensors["memory/ids"]
     assert vectors.shape == (len(ids), 8)
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(len(ids)))

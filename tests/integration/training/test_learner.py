@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny import Watcher, learn, tiny_settings
 
-from ccl.encoders import Embedded, Encoder, evaluating, extract
-from ccl.memory import RehearsalMemory, group
+from ccl.encoders import Embedded, Encoder, extract
+from ccl.memory import group
 from ccl.part import BatchContext, Contrast, Objective, Retention
 from ccl.reading import build_viewer
 from ccl.runs.build import build_learner, build_selection
@@ -116,7 +116,6 @@ def test_the_memory_gets_the_lowest_variance_of_each_cluster() -> None:
     settings = tiny_settings("strategy=ccl")
     learner, source = build_learner(settings, CPU), build_stream(settings).arrivals[0]
     viewer, selection = build_viewer(settings, CPU), build_selection(settings)
-    assert selection is not None
     remember(learner, source, viewer, 0, 3, selection)
     memory = learner.memory
     assert len(memory) == 6
@@ -137,19 +136,6 @@ def test_the_memory_gets_the_lowest_variance_of_each_cluster() -> None:
         members = [p for p in range(24) if clusters[p] == cluster]
         best = sorted(members, key=lambda p: float(variance[p]))[:2]
         assert set(best) <= set(positions)
-
-
-def remembering(*assignments: str) -> tuple[RehearsalMemory, torch.Tensor, torch.Tensor]:
-    """The memory after one step, every image's embedded views, and its plain embedding, by the image's id."""
-    settings = tiny_settings("strategy=ccl", *assignments)
-    learner, source = build_learner(settings, CPU), build_stream(settings).arrivals[0]
-    selection, viewer = build_selection(settings), build_viewer(settings, CPU)
-    assert selection is not None
-    remember(learner, source, viewer, 0, 3, selection)
-    (batch,) = viewer.batches(source, [torch.arange(len(source))], moment=(0, -1), num_views=6)
-    with evaluating(learner.encoder):
-        views = torch.stack([learner.encoder(view) for view in batch.views], dim=1)  # (N, 6, D)
-    return learner.memory, views, extract(learner.encoder, source, viewer, output="embeddings")
 
 
 def test_every_part_of_the_state_is_in_the_state_dict() -> None:

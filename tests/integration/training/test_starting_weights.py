@@ -37,7 +37,6 @@ def stream() -> Any:
 def test_the_start_is_the_past_of_the_first_step(weights: Path, stream: Any) -> None:
     settings = resolved(tiny_settings(*VIT, "strategy=pfr", f"encoder.weights={weights}"))
     start = build_start(settings)
-    assert start is not None
     assert "missing 0, unexpected 0" in start.line
     learner = build_learner(settings, CPU, start.tensors)
     began = {name: value.clone() for name, value in learner.encoder.backbone.state_dict().items()}
@@ -62,7 +61,6 @@ def test_the_extra_sample_queue_fills_where_no_image_is_old_yet(weights: Path, s
 def test_merging_with_the_start(weights: Path, stream: Any) -> None:
     settings = tiny_settings(*VIT, "strategy=weight_merging", f"encoder.weights={weights}", "merge.share=0")
     start = build_start(settings)
-    assert start is not None
     learner, _ = learn(settings, learner=build_learner(settings, CPU, start.tensors), stream=stream)
     now = learner.encoder.state_dict()
     assert all(torch.equal(now[name], value) for name, value in start.tensors.items())  # nothing of the steps stays

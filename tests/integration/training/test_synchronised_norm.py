@@ -58,9 +58,6 @@ def test_rows_and_gradients_are_those_of_torch_s_batch_norm_over_all_rows(
     normed = F.batch_norm(rows, mean, variance, scale, shift, training=True, momentum=1.0)
     losses = normed[~owners].sin().sum() + 2 * normed[owners].sin().sum()
     losses.backward()
-    assert rows.grad is not None
-    assert scale.grad is not None
-    assert shift.grad is not None
     for rank, mine in enumerate((~owners, owners)):
         about = found[rank]["normalised"][number]
         expected = {"rows": normed[mine], "mean": mean, "variance": variance, "input": rows.grad[mine]}

@@ -132,10 +132,9 @@ def test_the_average_is_selected_with(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_average_is_what_a_run_leaves(tmp_path: Path) -> None:
     settings = tiny_settings("strategy=weight_averaging")
-    record = run(settings, tmp_path / "run", quiet())
+    run(settings, tmp_path / "run", quiet())
     learner, _ = learn(settings)
     assert same(load_file(tmp_path / "run" / "encoder.safetensors"), learner.product.state_dict())
-    assert record.accuracy is not None
 
 
 @pytest.mark.parametrize(

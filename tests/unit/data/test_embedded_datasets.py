@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from ccl.data import EMBEDDED_DOMAINS, ArraySource, Dataset, domain_incremental, embedded_datasets, load_dataset
+from ccl.data import EMBEDDED_DOMAINS, Dataset, domain_incremental, embedded_datasets, load_dataset
 from ccl.data.embedded_datasets import TEXTURES, generate
 
 
@@ -15,7 +15,6 @@ def domains() -> dict[str, Dataset]:
 
 
 def _pixels(source: object) -> torch.Tensor:
-    assert isinstance(source, ArraySource)
     return source.images.float() / 255
 
 
@@ -24,8 +23,6 @@ def test_parts_are_balanced_and_mixed(domains: dict[str, Dataset], name: str) ->
     dataset = domains[name]
     assert dataset.train.image_size == (24, 24)
     assert len(set(dataset.class_names)) == 10
-    assert dataset.train_labels is not None
-    assert dataset.test_labels is not None
     assert torch.bincount(dataset.train_labels).tolist() == [100] * 10
     assert torch.bincount(dataset.test_labels).tolist() == [40] * 10
     assert len(set(dataset.train_labels[:20].tolist())) >= 5  # not class after class
@@ -47,8 +44,6 @@ def test_mean_colour_does_not_give_the_class_away_but_shape_does(domains: dict[s
     dataset = domains[name]
     train, test = _pixels(dataset.train), _pixels(dataset.test)
     labels, truth = dataset.train_labels, dataset.test_labels
-    assert labels is not None
-    assert truth is not None
     colour = train.mean(dim=(2, 3))  # (N, 3)
     assert _neighbour_accuracy(colour, labels, test.mean(dim=(2, 3)), truth) < 0.2  # chance: 0.1
     assert _neighbour_accuracy(colour[:500], labels[:500], colour[500:], labels[500:]) < 0.2
@@ -111,7 +106,6 @@ def test_embedded_is_the_five_domains_joined(domains: dict[str, Dataset]) -> Non
     assert whole.class_names == joined.class_names
     assert whole.class_names[13] == "capitals/G"
     assert [step.name for step in steps] == list(EMBEDDED_DOMAINS)
-    assert whole.train_labels is not None
     assert whole.train_labels[steps[3].indices].unique().tolist() == list(range(30, 40))
 
 

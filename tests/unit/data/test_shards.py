@@ -176,12 +176,10 @@ def test_equal_keys_and_shards_named_twice_are_refused(tmp_path: Path) -> None:
 def test_a_dataset_holds_out_every_fifth_record_of_a_class(tmp_path: Path) -> None:
     labelled_tars(tmp_path)
     dataset = load_dataset("shards:part-{000..002}.tar", tmp_path)
-    assert dataset.test is not None
     tested = [number for number in range(30) if number // 2 % 5 == 4]
     learned = [number for number in range(30) if number not in tested]
     assert contents(dataset.train) == [png(number) for number in learned]
     assert contents(dataset.test) == [png(number) for number in tested]
-    assert dataset.train_labels is not None
     assert dataset.train_labels.tolist() == [number % 2 for number in learned]
     assert torch.cat([dataset.train.ids, dataset.test.ids]).tolist() == list(range(30))
     assert dataset.class_names == ("0", "1")
@@ -200,10 +198,7 @@ def test_shards_called_val_are_the_test_part_and_classes_are_in_order(tmp_path: 
     write_tar(tmp_path / "val-0.tar", {"v.png": png(50), "v.cls": b"9"})
     dataset = load_dataset("shards", tmp_path)
     assert dataset.class_names == tuple(map(str, range(11)))  # by number: not 0, 1, 10, 2
-    assert dataset.train_labels is not None
     assert dataset.train_labels.tolist() == list(range(10, -1, -1))
-    assert dataset.test is not None
-    assert dataset.test_labels is not None
     assert (contents(dataset.test), dataset.test_labels.tolist()) == ([png(50)], [9])
     write_tar(tmp_path / "val-1.tar", {"w.png": png(51), "w.cls": b"11"})
     with pytest.raises(UserError, match=r"class '11' of the test part of .* is not in training"):

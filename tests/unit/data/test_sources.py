@@ -166,9 +166,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def squares(photos: Path) -> SquaredSource:
-    source = collected(find_images([photos], photos / "scratch"), SIDE, spool=photos / "scratch").source
-    assert isinstance(source, SquaredSource)
-    return source
+    return collected(find_images([photos], photos / "scratch"), SIDE, spool=photos / "scratch").source
 
 
 def test_the_shorter_is_kept_and_both_give_the_pixels_that_were_learned(photos: Path) -> None:

@@ -94,12 +94,9 @@ def _tiny(name: str, num: int, shade: int, *, side: int = 4, has_labels: bool = 
 def test_domains_are_joined_with_offset_labels_and_distinct_ids(second_side: int) -> None:
     whole, steps = domain_incremental([_tiny("x", 3, 10), _tiny("y", 4, 20, side=second_side)])
     assert whole.class_names == ("x/a", "x/b", "y/a", "y/b")
-    assert whole.train_labels is not None
     assert whole.train_labels.tolist() == [0, 1, 0, 2, 3, 2, 3]
-    assert whole.test_labels is not None
     assert whole.test_labels.tolist() == [0, 1, 2, 3]
     assert whole.train.ids.tolist() == list(range(7))
-    assert whole.test is not None
     assert whole.test.ids.tolist() == [7, 8, 9, 10]
     assert [(step.name, step.classes, step.indices.tolist()) for step in steps] == [
         ("x", (0, 1), [0, 1, 2]),

@@ -29,7 +29,6 @@ def encoders(dataset: Dataset) -> Iterator[tuple[str, Encoder]]:
     """A ConvNet as initialised, and the same after some updates that tell classes apart, as a good encoder does."""
     encoder = make_encoder("convnet", width=16, seed=0)
     yield "random", encoder
-    assert dataset.train_labels is not None
     classes, targets = enumerate_labels(dataset.train_labels)
     head = nn.Linear(encoder.num_features, len(classes))
     nn.init.zeros_(head.weight)
@@ -57,9 +56,6 @@ def by_scikit_learn(features: Tensor, labels: Tensor, tested: Tensor, wanted: Te
 
 
 def agree(dataset: Dataset) -> None:
-    assert dataset.train_labels is not None
-    assert dataset.test is not None
-    assert dataset.test_labels is not None
     accuracies = []
     for name, encoder in encoders(dataset):
         rows, tested = (extract(encoder, part, PlainPixels()) for part in (dataset.train, dataset.test))

@@ -62,7 +62,6 @@ def test_info_nce_pulls_the_query_to_its_key() -> None:
     query = unit(4, 8).requires_grad_()
     positive, negatives = unit(4, 8, seed=1), unit(7, 8, seed=2)
     info_nce(query, positive, negatives, 0.1).backward()
-    assert query.grad is not None
     moved = F.normalize(query.detach() - 0.01 * query.grad, dim=1)
     assert ((moved * positive).sum(1) > (query.detach() * positive).sum(1)).all()
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ccl.encoders import Embedded, Encoder
 from ccl.encoders.momentum_encoder import rising_momentum
+from ccl.losses import barlow_twins, vicreg
 from ccl.objectives import BYOL, BarlowTwins, SimSiam, VICReg
 from ccl.part import Objective
 from ccl.views import ViewBatch
@@ -98,31 +99,16 @@ def test_simsiam_is_its_equation_in_both_directions() -> None:
     assert float(loss) == pytest.approx(-sum(found) / len(found), rel=1e-4)
 
 
-def test_barlow_twins_correlates_raw_projections() -> None:
+def test_barlow_twins_and_vicreg_are_of_raw_projections() -> None:
     student = projected()
-    first, second = (view.projection.double().numpy() for view in student)
-    first, second = ((view - view.mean(0)) / np.sqrt(view.var(0) + 1e-5) for view in (first, second))
-    squares = (first.T @ second / NUM - np.eye(DIM)) ** 2
-    expected = 0.7 * sum(squares[i, j] * (1.0 if i == j else 0.3) for i in range(DIM) for j in range(DIM))
-    loss = (
-        BarlowTwins(BarlowTwins.Options(off_diagonal=0.3, scale=0.7)).contrast(small(), student, batch(), (0, 0)).loss
-    )
-    assert float(loss) == pytest.approx(expected, rel=1e-4)
-
-
-def test_vicreg_has_its_three_terms_of_raw_projections() -> None:
-    student = projected()
-    first, second = (0.3 * view.projection.double().numpy() for view in student)
-    covariances = [np.cov(view, rowvar=False) for view in (first, second)]
-    hinges = sum(np.maximum(0, 1 - np.sqrt(np.diag(c) + 1e-4)).mean() for c in covariances)
-    together = sum(((c - np.diag(np.diag(c))) ** 2).sum() / DIM for c in covariances)
-    expected = 7 * ((first - second) ** 2).mean() + 5 * hinges + 3 * together
-    shrunk = tuple(Embedded(view.features, 0.3 * view.projection, view.unit) for view in student)
-    loss = (
-        VICReg(VICReg.Options(invariance=7, variance=5, covariance=3)).contrast(small(), shrunk, batch(), (0, 0)).loss
-    )
-    assert hinges > 0
-    assert float(loss) == pytest.approx(expected, rel=1e-4)
+    rows = [view.projection for view in student]
+    barlow, vic = BarlowTwins.Options(off_diagonal=0.3, scale=0.7), VICReg.Options(invariance=7, variance=5)
+    for objective, expected in (
+        (BarlowTwins(barlow), barlow_twins(*rows, 0.3, 0.7)),
+        (VICReg(vic), vicreg(*rows, 7, 5, vic.covariance)),
+    ):
+        loss = objective.contrast(small(), student, batch(), (0, 0)).loss
+        assert float(loss) == pytest.approx(float(expected), rel=1e-4)
 
 
 # --- What has a gradient
@@ -133,13 +119,10 @@ def test_a_target_has_no_gradient(name: str) -> None:
     """A predictor that answers the same whatever it sees leaves the student nothing to learn, but as a target."""
     objective, student = objectives()[name], projected(requires_grad=True)
     last = objective.get_submodule("predictor.3")
-    assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)
     objective.contrast(small(), student, batch(), (0, 0)).loss.backward()
     for view in student:
-        assert view.projection.grad is not None
         assert not view.projection.grad.any()
-    assert last.bias.grad is not None
     assert last.bias.grad.any()
     frozen = [parameter for name, parameter in objective.named_parameters() if name.startswith("target.")]
     assert all(parameter.grad is None and not parameter.requires_grad for parameter in frozen)
@@ -150,7 +133,6 @@ def test_both_views_learn_and_so_does_the_predictor(name: str) -> None:
     objective, student = objectives()[name], projected(requires_grad=True)
     objective.contrast(small(), student, batch(), (0, 0)).loss.backward()
     for view in student:
-        assert view.projection.grad is not None
         assert (view.projection.grad.abs().sum(dim=1) > 0).all()
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     assert bool(trained) == (name in ("byol", "simsiam"))

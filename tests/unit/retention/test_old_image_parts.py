@@ -1,14 +1,14 @@
-"""Parts that act on the memory's images: the cross-task contrast and stored features, against plain loops."""
-
-import math
+"""Parts that act on old images: the cross-task contrast and stored features, against the losses they are made of."""
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from seen import Rows, cosine, encoders, plain, seen_by, value
+from seen import Rows, encoders, plain, seen_by, value
+from torch import Tensor
 
 from ccl.encoders import Encoder
+from ccl.losses import cross_task_contrast, nt_xent, osiris_distillation
 from ccl.part import BatchContext
 from ccl.retention import CrossTask, StoredFeatures
 
@@ -23,25 +23,12 @@ def on_head(part: CrossTask, context: BatchContext, encoder: Encoder | None = No
     return np.stack([plain(part.head(rows)) for rows in features])
 
 
-def term(own: float, others: list[float]) -> float:
-    exps = [math.exp(other / 0.5) for other in [own, *others]]
-    return -math.log(exps[0] / sum(exps))
+def views_of(rows: Rows, chosen: list[int]) -> list[Tensor]:
+    return [F.normalize(torch.from_numpy(view[chosen]), dim=1) for view in rows]
 
 
-def cross(rows: Rows) -> float:
-    """New views against all old views, and old views against all new ones."""
-    sides = []
-    for mine, theirs in ((NEW, OLD), (OLD, NEW)):
-        losses = [
-            term(
-                cosine(rows[view, image], rows[1 - view, image]),
-                [cosine(rows[view, image], rows[other, negative]) for other in (0, 1) for negative in theirs],
-            )
-            for view in (0, 1)
-            for image in mine
-        ]
-        sides.append(float(np.mean(losses)))
-    return float(np.mean(sides))
+def cross(rows: Rows) -> Tensor:
+    return cross_task_contrast(*views_of(rows, NEW), *views_of(rows, OLD), 0.5)
 
 
 def test_replay_contrasts_old_images_among_themselves_beside_the_cross_task_loss() -> None:
@@ -49,15 +36,8 @@ def test_replay_contrasts_old_images_among_themselves_beside_the_cross_task_loss
     part = CrossTask(other, temperature=0.5)
     seen = seen_by(student, IS_OLD)
     rows = on_head(part, seen)
-    replayed = [
-        term(
-            cosine(rows[view, image], rows[1 - view, image]),
-            [cosine(rows[view, image], rows[v, i]) for v in (0, 1) for i in OLD if i != image],
-        )
-        for view in (0, 1)
-        for image in OLD
-    ]
-    assert value(part.loss(seen)) == pytest.approx(cross(rows) + float(np.mean(replayed)), rel=1e-4)
+    expected = cross(rows) + nt_xent(*views_of(rows, OLD), 0.5)
+    assert value(part.loss(seen)) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_distillation_finds_new_images_among_those_of_the_frozen_backbone() -> None:
@@ -65,13 +45,8 @@ def test_distillation_finds_new_images_among_those_of_the_frozen_backbone() -> N
     part = CrossTask(past, CrossTask.Options(past="distillation"), temperature=0.5)
     seen = seen_by(student, IS_OLD)
     rows, taught = on_head(part, seen), on_head(part, seen, past.eval())
-    losses = []
-    for one, other in ((rows, taught), (taught, rows)):
-        for view in (0, 1):
-            for image in NEW:
-                negatives = [cosine(one[view, image], other[v, i]) for v in (0, 1) for i in NEW if i != image]
-                losses.append(term(cosine(one[view, image], other[view, image]), negatives))
-    assert value(part.loss(seen)) == pytest.approx(cross(rows) + float(np.mean(losses)), rel=1e-4)
+    expected = cross(rows) + osiris_distillation(*views_of(rows, NEW), *views_of(taught, NEW), 0.5)
+    assert value(part.loss(seen)) == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_without_old_or_new_images_only_what_is_left_acts() -> None:
@@ -94,14 +69,12 @@ def test_the_head_is_copied_when_the_second_step_begins_and_learns_by_itself() -
     assert torch.equal(part.head[0].weight, other.head[0].weight)
     part.begin_step(student, 1, nobody)
     assert torch.equal(part.head[0].weight, student.head[0].weight)
-    assert part.frozen is not None
     assert torch.equal(part.frozen.copy.head[0].weight, student.head[0].weight)
     with torch.no_grad():
         part.head[0].weight.add_(1.0)
     part.begin_step(student, 2, nobody)
     torch.testing.assert_close(part.head[0].weight, student.head[0].weight + 1.0)
     loss = part.loss(seen_by(student, IS_OLD))
-    assert loss is not None
     loss.backward()
     assert part.head[0].weight.grad is not None
     assert student.head[0].weight.grad is None  # the encoder's own head is the objective's

@@ -1,6 +1,5 @@
 """Parts that predict the past: predictive distillation, alignment and past negatives, against plain loops."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +10,7 @@ from seen import Rows, cosine, encoders, plain, seen_by, value
 from torch import Tensor
 
 from ccl.encoders import Encoder, split_batch_norm
+from ccl.losses import barlow_twins, cross_info_nce, info_nce, nt_xent, pnr_nt_xent
 from ccl.memory import FeatureQueue
 from ccl.objectives import MoCoV2
 from ccl.part import BatchContext
@@ -26,6 +26,10 @@ def predicted(predictor: Predictor, rows: Rows) -> Rows:
     return np.asarray(np.maximum(wide, 0.0) @ plain(last.weight).T + plain(last.bias))
 
 
+def tensor(rows: Rows) -> Tensor:
+    return torch.from_numpy(rows)
+
+
 def mean_cosine(first: Rows, second: Rows) -> float:
     return float(np.mean([cosine(mine, theirs) for mine, theirs in zip(first, second, strict=True)]))
 
@@ -34,35 +38,13 @@ def squared(first: Rows, second: Rows) -> float:
     return float(((first - second) ** 2).mean())
 
 
-def info_nce(query: Rows, key: Rows, negatives: Rows, temperature: float) -> float:
-    losses = []
-    for row, own in zip(query, key, strict=True):
-        exps = [math.exp(cosine(row, other) / temperature) for other in [own, *negatives]]
-        losses.append(-math.log(exps[0] / sum(exps)))
-    return float(np.mean(losses))
-
-
-def cassle_contrastive(guess: Rows, past: Rows, temperature: float) -> float:
-    """Each row against all rows of the other side, both ways."""
-    both = []
-    for one, other in ((guess, past), (past, guess)):
-        for number, row in enumerate(one):
-            exps = [math.exp(cosine(row, column) / temperature) for column in other]
-            both.append(-math.log(exps[number] / sum(exps)))
-    return float(np.mean(both))
+def contrast_of(query: Rows, key: Rows, negatives: Rows, temperature: float) -> float:
+    units = (torch.nn.functional.normalize(tensor(rows), dim=1) for rows in (query, key, negatives))
+    return float(info_nce(*units, temperature))
 
 
 def barlow(first: Rows, second: Rows) -> float:
-    def standard(rows: Rows) -> Rows:
-        return np.asarray((rows - rows.mean(0)) / np.sqrt(rows.var(0) + 1e-5))
-
-    correlation = standard(first).T @ standard(second) / len(first)
-    loss = 0.0
-    for row in range(len(correlation)):
-        for column in range(len(correlation)):
-            target, weight = (1.0, 1.0) if row == column else (0.0, 5e-3)
-            loss += weight * (correlation[row, column] - target) ** 2
-    return 0.1 * loss
+    return float(barlow_twins(tensor(first), tensor(second)))
 
 
 def both_views(context: BatchContext, past: Encoder, kind: str) -> tuple[list[Rows], list[Rows]]:
@@ -99,7 +81,7 @@ def test_the_distance_to_the_past_is_that_of_plain_loops(distance: Any, which: A
     pairs = list(zip(guesses, taught, strict=True))
     expected = {
         "cosine": np.mean([2 - 2 * mean_cosine(*pair) for pair in pairs]),
-        "info_nce": cassle_contrastive(np.concatenate(guesses), np.concatenate(taught), 0.2),
+        "info_nce": float(cross_info_nce(tensor(np.concatenate(guesses)), tensor(np.concatenate(taught)), 0.2)),
         "barlow": np.mean([barlow(*pair) for pair in pairs]),
         "mse": 25 * np.mean([squared(*pair) for pair in pairs]),
     }[distance]
@@ -165,7 +147,6 @@ def test_the_copy_is_taken_when_a_step_begins_and_learns_nothing() -> None:
     before = {name: value.clone() for name, value in part.teacher.state_dict().items()}
     seen = seen_by(student, [False] * 4)
     loss = part.loss(seen)
-    assert loss is not None
     loss.backward()
     assert all(torch.equal(value, before[name]) for name, value in part.teacher.state_dict().items())
     assert all(torch.equal(value, before[f"copy.{name}"]) for name, value in weights_of(student).items())
@@ -264,7 +245,6 @@ def test_the_average_follows_every_update_from_the_first_step_on_and_never_resta
             student.head[0].weight.copy_(start + step + 1)
         part.after_update(student, seen_by(student, [False] * 4))
     expected = start + 0.25 * (3 + 0.75 * 2 + 0.75**2 * 1)
-    assert part.average is not None
     torch.testing.assert_close(part.average.copy.head[0].weight, expected)
 
 
@@ -297,14 +277,13 @@ def test_with_a_queue_the_contrast_and_the_distillation_are_pushed_from_both_que
     seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": (own,), "ignore": ignore})
     ((query, keys),) = seen.contrast.pairs
     rows, targets = both_views(seen, past, "unit")
-    assert part.queue is not None
     q, k, guess = plain(query), plain(keys), predicted(part.predictor, rows[0])
     total = 0.0
     for row in range(3):
         kept = plain(own)[1:] if is_masked and row == 0 else plain(own)
         both, this = np.concatenate([kept, plain(part.queue.vectors)]), slice(row, row + 1)
-        total += info_nce(q[this], k[this], both, 0.5) + info_nce(guess[this], targets[0][this], both, 0.5)
-        total -= info_nce(q[this], k[this], kept, 0.5)  # the objective's own loss, which is added with weight 1
+        total += contrast_of(q[this], k[this], both, 0.5) + contrast_of(guess[this], targets[0][this], both, 0.5)
+        total -= contrast_of(q[this], k[this], kept, 0.5)  # the objective's own loss, which is added with weight 1
     assert value(part.loss(seen)) == pytest.approx(total / 3, rel=1e-4)
 
 
@@ -322,7 +301,6 @@ def test_with_symmetric_moco_the_sum_with_its_loss_is_the_published_one(is_maske
     seen = seen_by(student, [False] * 3)
     contrast = moco.contrast(student, seen.student, seen.batch, (1, 0))
     rows, targets = both_views(seen, past, "unit")
-    assert part.queue is not None
     total = 0.0
     for view, queue in enumerate((moco.queue, moco.first_view_queue)):
         guess, (query, keys) = predicted(part.predictor, rows[view]), contrast.pairs[view]
@@ -330,8 +308,8 @@ def test_with_symmetric_moco_the_sum_with_its_loss_is_the_published_one(is_maske
             kept = [0, 2, 3] if is_masked and (view, row) == (1, 1) else [0, 1, 2, 3]
             both = np.concatenate([plain(queue.vectors)[kept], plain(part.queue.vectors)])
             this = slice(row, row + 1)
-            total += info_nce(plain(query)[this], plain(keys)[this], both, 0.5)
-            total += info_nce(guess[this], targets[view][this], both, 0.5)
+            total += contrast_of(plain(query)[this], plain(keys)[this], both, 0.5)
+            total += contrast_of(guess[this], targets[view][this], both, 0.5)
     found = value(contrast.loss) + value(part.loss(replace(seen, contrast=contrast)))
     assert found == pytest.approx(total / 6, rel=1e-4)
 
@@ -340,7 +318,6 @@ def test_the_queue_takes_the_copy_s_embeddings() -> None:
     student, past = encoders()
     part = pushing(past, queue_size=5)
     seen = seen_by(student, [False] * 3, num_views=1, contrast={"negatives": (FeatureQueue(4, 8).vectors,)})
-    assert part.queue is not None
     start = part.queue.vectors.clone()
     part.after_update(student, seen)  # a first step has no loss and so no keys
     assert torch.equal(part.queue.vectors, start)
@@ -356,17 +333,10 @@ def test_with_negatives_in_the_batch_the_past_s_rows_join_them() -> None:
     part = pushing(past)
     seen = seen_by(student, [False] * 3)
     rows, targets = both_views(seen, past, "unit")
-    present, old = np.concatenate(rows), np.concatenate(targets)
-    guess = np.concatenate([predicted(part.predictor, view) for view in rows])
-    total = 0.0
-    for row in range(6):
-        others = [other for other in range(6) if other != row]
-        exps = {other: math.exp(cosine(present[row], present[other]) / 0.5) for other in others}
-        past_exps = [math.exp(cosine(present[row], old[other]) / 0.5) for other in others]
-        total += math.log((sum(exps.values()) + sum(past_exps)) / sum(exps.values()))  # less SimCLR's own loss
-        both = [math.exp(cosine(guess[row], side[other]) / 0.5) for side in (present, old) for other in others]
-        total += math.log(sum(both)) - cosine(guess[row], old[row]) / 0.5
-    assert value(part.loss(seen)) == pytest.approx(total / 6, rel=1e-4)
+    guesses = [predicted(part.predictor, view) for view in rows]
+    present, guess, old = ([tensor(view) for view in side] for side in (rows, guesses, targets))
+    expected = pnr_nt_xent(*present, *guess, *old, 0.5) - nt_xent(*present, 0.5)  # less SimCLR's own loss
+    assert value(part.loss(seen)) == pytest.approx(float(expected), rel=1e-4)
 
 
 @pytest.mark.parametrize("distance", ["cosine", "barlow", "mse"])

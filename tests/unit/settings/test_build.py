@@ -51,7 +51,6 @@ def test_a_number_of_clusters_is_given_counted_or_left_to_an_estimate() -> None:
 )
 def test_a_budget_is_of_images_or_bytes(words: str, budget: Budget | None) -> None:
     selection = build_selection(load_settings("demo", [f"memory.budget={words}"]))
-    assert selection is not None
     assert selection.budget == budget
 
 

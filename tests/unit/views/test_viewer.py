@@ -26,7 +26,6 @@ def _source(count: int = 40, height: int = 32, width: int = 32) -> ArraySource:
 
 def _views(viewer: Viewer, source: ArraySource, positions: list[int], view: int = 0, **options: object) -> Tensor:
     moment = options.get("moment", (1, 2))
-    assert isinstance(moment, tuple)
     (batch,) = viewer.batches(source, [torch.tensor(positions)], moment=moment, num_views=view + 1)
     return batch.views[view]
 
@@ -34,7 +33,6 @@ def _views(viewer: Viewer, source: ArraySource, positions: list[int], view: int 
 def test_a_view_follows_the_id_and_not_the_position() -> None:
     viewer, source = Viewer(EVERYTHING, seed=4), _source()
     part = source.subset(torch.tensor([8, 2]))
-    assert isinstance(part, ArraySource)
     assert torch.equal(_views(viewer, part, [1, 0]), _views(viewer, source, [2, 8]))
 
 
