@@ -105,16 +105,20 @@ def is_learning(folder: Path, after: float = 0.0) -> bool:
     return now.get("state") == "running" and "epoch" in now and float(str(now["started"])) > after
 
 
-def jobs(out: Path) -> dict[str, str]:
-    """The id of each cell's newest job, by what the grid's folder says."""
-    records = [json.loads(file.read_text()) for file in (out / "slurm").glob("*.json")]
-    return {cell: record["job"] for record in records for cell in record["cells"] if len(record["cells"]) == 1}
+def jobs(cluster: RealSlurm, out: Path) -> dict[str, str]:
+    """The id of each cell's newest job, by the name that the grid's folder says."""
+    lines = cluster.run("squeue", "-h", "--array", "--states=all", "-o", "%i|%j").splitlines()
+    ids = {name: job for job, name in (line.split("|") for line in lines)}
+    records = {file.stem: json.loads(file.read_text())["cells"] for file in (out / "slurm").glob("*.json")}
+    return {cells[0]: ids[name] for name, cells in records.items() if len(cells) == 1}
 
 
 def in_the_middle(cluster: RealSlurm, out: Path, but_not: list[str]) -> list[str]:
     """The jobs whose runs are in their first step."""
     running = [job for job, state in cluster.states().items() if state == "RUNNING" and job not in but_not]
-    learning = [job for cell, job in jobs(out).items() if is_learning(out / cell) and status(out / cell)["step"] == 1]
+    learning = [
+        job for cell, job in jobs(cluster, out).items() if is_learning(out / cell) and status(out / cell)["step"] == 1
+    ]
     return [job for job in running if job in learning]
 
 
@@ -136,7 +140,7 @@ def test_r6_twelve_runs_on_two_nodes_whatever_happens(cluster: RealSlurm, tmp_pa
     wait_until(lambda: any(is_learning(out / cell) for cell in cells[:4]), HANG, "no run learns")
     first.process.kill()
     first.process.wait()
-    assert len(jobs(out)) == 12
+    assert len(jobs(cluster, out)) == 12
 
     counted = count_questions(tmp_path / "bin")
     second = Command(cluster, out, *TWELVE, *slurm, extra=counted)
@@ -146,7 +150,7 @@ def test_r6_twelve_runs_on_two_nodes_whatever_happens(cluster: RealSlurm, tmp_pa
     cluster.kill_node("n1")
     killed_at = time.monotonic()
 
-    wait_until(lambda: "runs, " in second.words(), HANG, "the second command never began")
+    wait_until(lambda: ", seed " in second.words(), HANG, "the second command never began")
     wait_until(lambda: in_the_middle(cluster, out, lost), HANG, "nothing to requeue")
     requeued = in_the_middle(cluster, out, lost)[0]
     cluster.run("scontrol", "requeue", requeued)
@@ -193,17 +197,17 @@ def test_ctrl_c_leaves_no_job_and_the_same_command_resumes_to_the_same_bits(clus
     stopped_at = time.time()
     command = Command(cluster, out, *arguments, *slurm)
     wait_until(lambda: is_learning(out / name, stopped_at), HANG, "it does not resume")
-    cluster.run("scancel", "--batch", "--signal=USR1", jobs(out)[name])
-    wait_until(lambda: in_the_middle(cluster, out, [jobs(out)[name]]), HANG, "nothing to requeue")
-    [requeued, *_] = in_the_middle(cluster, out, [jobs(out)[name]])
+    cluster.run("scancel", "--batch", "--signal=USR1", jobs(cluster, out)[name])
+    wait_until(lambda: in_the_middle(cluster, out, [jobs(cluster, out)[name]]), HANG, "nothing to requeue")
+    [requeued, *_] = in_the_middle(cluster, out, [jobs(cluster, out)[name]])
     cluster.run("scontrol", "requeue", requeued)
     command.finish()
-    logs = [(out / "logs" / f"{cell}.txt").read_text() for cell, job in jobs(out).items() if job == requeued]
+    logs = [(out / "logs" / f"{cell}.txt").read_text() for cell, job in jobs(cluster, out).items() if job == requeued]
     assert "start 2\n" in logs[0]
     assert "resuming at step" in logs[0].split("start 2\n")[1]
     log = (out / "logs" / f"{name}.txt").read_text()
     assert log.count("resuming at step") == 2
-    assert f"Slurm job {jobs(out)[name]} on " in log.split("start 2")[0]
+    assert f"Slurm job {jobs(cluster, out)[name]} on " in log.split("start 2")[0]
     expected = local(cluster, tmp_path / "local", *arguments)
     for folder in [path.parent for path in out.glob("*/status.json")]:
         assert fingerprint(folder) == fingerprint(expected / folder.name)
@@ -221,7 +225,7 @@ def test_a_run_longer_than_its_time_saves_and_requeues_itself(cluster: RealSlurm
     print(f"resumed {time.monotonic() - began:.0f} s after its submission")
     command.process.send_signal(signal.SIGINT)
     command.finish(130)
-    assert len(jobs(out)) == 1
+    assert len(jobs(cluster, out)) == 1
     assert cluster.alive() == []
 
 
@@ -231,11 +235,11 @@ def test_more_than_a_hundred_runs_are_an_array_found_again_and_cancelled(cluster
     words = Command(cluster, out, *arguments, "--detach", "--jobs=20").finish()
     assert "150 of 150 runs are with Slurm" in words
     [record] = (out / "slurm").glob("*.json")
-    job = json.loads(record.read_text())["job"]
+    [job] = {job.partition("_")[0] for job in set(cluster.states()) - before}
     assert set(cluster.states()) - before == {f"{job}_{index}" for index in range(150)}
     assert f"{job}_[0-149%20]" in cluster.run("squeue", "-h", "-o", "%i").split()
     command = Command(cluster, out, *arguments)
-    wait_until(lambda: "seed 149: is queued" in command.words(), HANG, "the array was not found")
+    wait_until(lambda: "seed 149: queued" in command.words(), HANG, "the array was not found")
     command.process.send_signal(signal.SIGINT)
     asked_at = time.monotonic()
     command.finish(130)
@@ -264,7 +268,7 @@ def test_a_run_over_two_nodes_saves_requeues_and_equals_two_ranks_here(
     command = Command(cluster, out, *RANKS, *ONE, *slurm, extra=extra)
     wait_until(lambda: is_learning(out / name), HANG, "it does not learn")
     assert cluster.run("squeue", "-h", "-t", "R", "-o", "%N").split() == ["n[1-2]"]
-    cluster.run("scancel", "--batch", "--signal=USR1", jobs(out)[name])  # as if the time were up
+    cluster.run("scancel", "--batch", "--signal=USR1", jobs(cluster, out)[name])  # as if the time were up
     command.finish()
     log = (out / "logs" / f"{name}.txt").read_text()
     assert "stopped by SIGTERM; its state is saved" in log

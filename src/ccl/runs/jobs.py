@@ -8,13 +8,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ccl.runs.folder_lock import is_held, read_status
-from ccl.runs.run_folder import CHECKPOINTS, METRICS, PROTOCOL
+from ccl.runs.run_folder import METRICS, PROTOCOL
 
 _LINES_SHOWN = 2  # of a failed job's output
-_TAIL = 16_384  # bytes at the end of metrics.jsonl; the longest row, of a probe over a hundred steps, has 5,000
 
 
 @dataclass(frozen=True)
@@ -29,11 +27,6 @@ class Job:
     # Where `--set threads=N` is to name that number: settings files, of which the first that has one decides instead.
     settings_files: Sequence[Path] = ()
 
-    @property
-    def saved(self) -> Path:
-        """The folder in which a new name stands for work that is not done again."""
-        return self.folder / CHECKPOINTS
-
     def is_complete(self) -> bool:
         return read_status(self.folder).get("state") == "complete"
 
@@ -46,12 +39,15 @@ class Job:
 
         Not by status.json, which has no epoch between the start of a resumed run and the end of its next epoch.
         """
-        row = _last_epoch(self.folder / METRICS)
         try:
             protocol = json.loads((self.folder / PROTOCOL).read_text(encoding="utf-8"))
+            lines = (self.folder / METRICS).read_bytes().splitlines()
+            whole = (line for line in reversed(lines) if line.startswith(b'{"kind": "epoch"') and line.endswith(b"}"))
+            row = json.loads(next(whole))
             num_steps = 1 if protocol["all_at_once"] else len(protocol["steps"])
-            return min(1.0, ((row["step"] - 1) * epochs + row["epoch"]) / (num_steps * epochs)) if row else 0.0
-        except (OSError, ValueError, KeyError):
+            done = (row["step"] - 1) * epochs + row["epoch"]
+            return min(1.0, float(done / (num_steps * epochs)))
+        except (OSError, ValueError, KeyError, StopIteration):
             return 0.0
 
     def log_size(self) -> int:
@@ -65,23 +61,6 @@ class Job:
             log.seek(start)
             text = log.read().decode(errors="replace")
         return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _last_epoch(metrics: Path) -> dict[str, Any] | None:
-    try:
-        with metrics.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            lines = file.read().splitlines()
-    except OSError:
-        return None
-    for line in reversed(lines):
-        try:
-            row = json.loads(line)
-        except ValueError:  # half a row, at either end
-            continue
-        if isinstance(row, dict) and row.get("kind") == "epoch":
-            return row
-    return None
 
 
 def why_failed(exit_code: int, lines: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
 """Jobs of a Slurm cluster: submitted by plain sbatch, followed by squeue and the jobs' folders, found again later.
 
-What was submitted stands as files in the folder `slurm` beside the runs. Each is written before sbatch is called and
-again with the id of the job, so that even a command that is killed in between loses none: the name of a job is unlike
-any other. That two jobs are at one run does no harm: its folder has a lock.
+What was submitted stands as files in the folder `slurm` beside the runs, each written before sbatch is called and named
+as its job, which is a name unlike any other: so that even a command that is killed in between loses none. That two jobs
+are at one run does no harm: its folder has a lock.
 """
 
 import json
@@ -22,6 +22,7 @@ from ccl.atomic_files import make_folder, write_file
 from ccl.errors import UserError
 from ccl.runs.folder_lock import LOCK
 from ccl.runs.jobs import Job
+from ccl.runs.run_folder import CHECKPOINTS
 
 ARRAY_FROM = 101  # jobs submitted together: fewer are jobs of their own
 SECONDS_BEFORE_RETRY = 30.0  # where the queue is full
@@ -82,17 +83,11 @@ class SlurmJob:
         self.job_id, self._job, self._queue = job_id, job, queue
         self._submitted_at = time.monotonic()
         self._gone_at: float | None = None
-        self._exit_code: int | None = None
         self._is_cancelled = False
         self.is_queued = True
 
     def poll(self) -> int | None:
         """0 once its run is complete, 1 where it ended before that, None until then."""
-        if self._exit_code is None:
-            self._exit_code = self._look()
-        return self._exit_code
-
-    def _look(self) -> int | None:
         states = self._queue.states(self._submitted_at)
         if states is not None and self.job_id in states:
             self.is_queued, self._gone_at = states[self.job_id] in _QUEUED, None
@@ -208,20 +203,22 @@ class SlurmJobs:
         name = f"ccl-{title[:100]}-{uuid4().hex[:8]}"
         for job in jobs:
             self._describe(job)
-        file = self._write(name, cells, None)
+        file = self._folder / f"{name}.json"
+        write_file(file, json.dumps({"cells": cells}))
         limit = f"%{self._at_once}" if self._at_once and self._at_once < len(jobs) else ""
         array = [f"--array=0-{len(jobs) - 1}{limit}"] if len(jobs) > 1 else []
         named = [f"--job-name={name}", "--output=/dev/null"]
         try:
             answer = call("sbatch", "--parsable", *self._options, *array, *named, *self._script, *cells)
             job_id = answer.partition(";")[0].strip()
-        except SlurmError:
-            job_id = _job_of(name, self._queue.names()) or ""  # a command cut off may have done its work
+        except SlurmError:  # a command cut off may have done its work
+            job_id = next((one.partition("_")[0] for one, own in self._queue.names().items() if own == name), "")
             if not job_id:
                 file.unlink(missing_ok=True)
                 raise
-        self._write(name, cells, job_id)
-        return {job.name: SlurmJob(one, job, self._queue) for job, one in zip(jobs, _ids(job_id, cells), strict=True)}
+        self._known.add(name)
+        ids = [f"{job_id}_{index}" for index in range(len(jobs))] if array else [job_id]
+        return {job.name: SlurmJob(one, job, self._queue) for job, one in zip(jobs, ids, strict=True)}
 
     def _found(self, jobs: Mapping[str, Job]) -> dict[str, SlurmJob]:
         """The jobs of these that stand in the folder and aren't known here yet; what is over is deleted."""
@@ -229,16 +226,16 @@ class SlurmJobs:
         names = self._queue.names() if files else {}
         found: dict[str, SlurmJob] = {}
         for file in files:
-            told = json.loads(file.read_text(encoding="utf-8"))
-            job_id = told["job"] or _job_of(file.stem, names) or ""
-            ids = dict(zip(told["cells"], _ids(job_id, told["cells"]), strict=True))
-            # By name too: a cluster that was set up anew counts its jobs from one again.
-            alive = {cell: one for cell, one in ids.items() if names.get(one) == file.stem}
-            if alive:
-                self._write(file.stem, told["cells"], job_id)
-            else:
+            ids = [job_id for job_id, name in names.items() if name == file.stem]
+            if not ids:
                 file.unlink(missing_ok=True)
-            found |= {cell: SlurmJob(one, jobs[cell], self._queue) for cell, one in alive.items() if cell in jobs}
+                continue
+            self._known.add(file.stem)
+            cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+            for job_id in ids:
+                cell = cells[int(job_id.partition("_")[2] or 0)]  # an array has an index for each
+                if cell in jobs:
+                    found[cell] = SlurmJob(job_id, jobs[cell], self._queue)
         return found
 
     def _locked(self) -> FileLock:
@@ -246,34 +243,16 @@ class SlurmJobs:
         make_folder(self._folder)
         return FileLock(self._folder / LOCK)
 
-    def _write(self, name: str, cells: Sequence[str], job_id: str | None) -> Path:
-        """What one call of sbatch submits: the name of its jobs, those of its runs, and the id once there is one."""
-        file = self._folder / f"{name}.json"
-        write_file(file, json.dumps({"name": name, "cells": cells, "job": job_id}))
-        if job_id is not None:
-            self._known.add(name)
-        return file
-
     def _describe(self, job: Job) -> None:
         """Write what the job is to do, as words of bash."""
         lines = [
             f"LOG={shlex.quote(str(job.log))}",
-            f"SAVED={shlex.quote(str(job.saved))}",
+            f"SAVED={shlex.quote(str(job.folder / CHECKPOINTS))}",
             f"COMMAND=({shlex.join(job.command)})",
             f"SETTINGS_FILES=({shlex.join(map(str, job.settings_files))})",
             f"THREADS={job.threads or ''}",
         ]
         write_file(self._folder / f"{job.name}.sh", os.fsencode("\n".join([*lines, ""])))
-
-
-def _job_of(name: str, names: Mapping[str, str]) -> str | None:
-    """The id of the jobs of this name among those that Slurm lists."""
-    return next((job_id.partition("_")[0] for job_id, one in names.items() if one == name), None)
-
-
-def _ids(job_id: str, cells: Sequence[str]) -> list[str]:
-    """The id of each run's job: an array has one for each index."""
-    return [job_id] if len(cells) == 1 else [f"{job_id}_{index}" for index in range(len(cells))]
 
 
 def call(*words: str) -> str:

@@ -1,6 +1,5 @@
 """Grids as Slurm jobs, with stand-ins for Slurm's commands and for `ccl run`; the job's own script is the real one."""
 
-import json
 import os
 import signal
 import sys
@@ -227,18 +226,6 @@ def test_a_submission_whose_answer_was_lost_is_found_by_its_name(tmp_path: Path,
     cluster.mark("cut_off")
     assert len(run_grid(made, folder, None, Spy(), SlurmJobs(folder, [])).records) == 2
     assert len(cluster.submissions()) == 2
-
-
-def test_a_command_killed_before_it_wrote_the_id_finds_its_job(tmp_path: Path, cluster: SlurmStandIn) -> None:
-    [cell], folder = cells(1), tmp_path / "grid"
-    cluster.mark("hold")
-    run_grid([cell], folder, None, Spy(), SlurmJobs(folder, [], is_detached=True))
-    [file] = (folder / "slurm").glob("ccl-*.json")
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"job": None}))
-    spy = Spy(lambda states: cluster.unmark("hold"))
-    assert len(run_grid([cell], folder, None, spy, SlurmJobs(folder, [])).records) == 1
-    assert len(cluster.submissions()) == 1
-    assert json.loads(file.read_text())["job"] == "1"
 
 
 def test_another_command_on_the_folder_is_noticed_before_submitting(tmp_path: Path, cluster: SlurmStandIn) -> None:
