@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from ccl.strategies import STRATEGIES, strategy_title
@@ -112,9 +111,6 @@ class RichDisplay(Display):
         super().__init__(console)
         self._progress: Progress | None = None
         self._task = TaskID(0)
-
-    def note(self, text: str) -> None:
-        self.console.print(f"[dim]·[/dim] {escape(text)}", highlight=False)  # a path or an error may hold brackets
 
     def run_begins(self, title: str, sizes: Sequence[int], epochs: int, first_step: int = 0) -> None:
         super().run_begins(title, sizes, epochs, first_step)

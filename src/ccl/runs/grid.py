@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,6 @@ from ccl.runs.run_folder import RunRecord, is_finished, read_run
 from ccl.runs.slurm import SlurmJob, SlurmJobs
 from ccl.training.stop_signals import StopRequest
 
-_MAX_SHOWN = 8  # conflicts; the others are counted
 _REFUSED_BY_LOCK = "is in use by"  # what `ccl run` says of a folder that another process holds
 CELLS, LOGS = "cells", "logs"  # folders beside the cells' own: the settings and the output of each
 
@@ -113,7 +112,7 @@ class CellRun:
         threads = settings.threads or before or threads
         write_file(self.job.settings_files[0], dump_settings(settings.model_copy(update={"threads": threads})))
         self._log_start = self.job.log_size()
-        return cell_job(self.job.folder.parent, self.cell.name, threads)
+        return replace(self.job, threads=threads)
 
     def _read(self) -> None:
         try:
@@ -123,12 +122,12 @@ class CellRun:
             self.reason = str(error)
 
 
-def cell_job(grid: Path, name: str, threads: int | None = None) -> Job:
+def cell_job(grid: Path, name: str) -> Job:
     """The job of a cell, which runs once its settings are written."""
     grid = Path(os.path.abspath(grid))  # links stay: the machines of a cluster may not share what is behind
     settings, folder = grid / CELLS / f"{name}.yaml", grid / name
     words = ["run", str(settings), "--out", str(folder)]
-    return Job(name, words, folder, grid / LOGS / f"{name}.txt", threads, (settings, folder / SETTINGS))
+    return Job(name, words, folder, grid / LOGS / f"{name}.txt", settings_files=(settings, folder / SETTINGS))
 
 
 def run_grid(
@@ -145,7 +144,7 @@ def run_grid(
     jobs = max(1, min(jobs or launcher.num_at_once, len(unfinished)))
     if unfinished:
         launcher.open(watcher.note, jobs)
-        under_way = launcher.under_way(cell_job(folder, cell.name) for cell in unfinished)
+        under_way = launcher.under_way(runs[cell.name].job for cell in unfinished)
         _prepare(unfinished, folder, watcher)
         for name, process in under_way.items():
             runs[name].process = process
@@ -218,8 +217,7 @@ def _unfinished(cells: Sequence[Cell], folder: Path) -> list[Cell]:
         except UserError as error:
             conflicts += str(error).splitlines()
     if conflicts:
-        hidden = len(conflicts) - _MAX_SHOWN
-        raise UserError("\n".join(conflicts[:_MAX_SHOWN] + ([f"and {hidden} more like these"] if hidden > 0 else [])))
+        raise UserError("\n".join(conflicts))
     return unfinished
 
 

@@ -59,7 +59,8 @@ def run(settings: Settings, folder: str | Path, display: Observer | None = None)
             display.note(f"{folder} holds this run already, complete; nothing to do")
             return read_run(folder)
         settings = resolved(settings)
-        start = ranks.from_first(lambda: _start(settings, folder))
+        has_checkpoint = bool(CheckpointStore(folder / CHECKPOINTS).numbers())
+        start = ranks.from_first(lambda: None if has_checkpoint else build_start(settings))
         values = settings.model_dump(mode="json")
         trackers = make_trackers(settings.trackers, folder, values, folder.resolve().name, display.note)
         device = build_device(settings)
@@ -79,11 +80,6 @@ def _claim(held: ExitStack, settings: Settings, folder: Path) -> bool:
     """Hold the folder until `held` ends; whether its run is complete."""
     held.enter_context(locked(folder))
     return is_finished(settings, folder)
-
-
-def _start(settings: Settings, folder: Path) -> Start | None:
-    """The weights that the encoder starts from; None where there are none, or a checkpoint has them."""
-    return None if CheckpointStore(folder / CHECKPOINTS).numbers() else build_start(settings)
 
 
 def _weights(start: Start | None, folder: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from ccl.runs import display
-from ccl.runs.display import PlainDisplay
+from ccl.runs.display import PlainDisplay, RichDisplay
 
 
 def test_the_time_left_follows_the_images_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,8 @@ def test_a_later_drop_is_all_there_is_to_do(monkeypatch: pytest.MonkeyPatch) -> 
     assert "00:30 left" in written.getvalue()
 
 
-def test_a_failure_with_brackets_can_be_shown() -> None:
+@pytest.mark.parametrize("made", [PlainDisplay, RichDisplay])
+def test_a_failure_with_brackets_can_be_shown(made: type[PlainDisplay] | type[RichDisplay]) -> None:
     console = Console(force_terminal=True, width=200, color_system=None, record=True)
-    display.RichDisplay(console).note("failed (OSError: [/tmp/x] [bold]not there)")
+    made(console).note("failed (OSError: [/tmp/x] [bold]not there)")
     assert "failed (OSError: [/tmp/x] [bold]not there)" in console.export_text()
