@@ -42,8 +42,6 @@ class ViT(nn.Module):
     # Differs: published transformers have a class token beside the patches, and most learn their positions.
     def __init__(self, width: int = 192, depth: int = 12, stem: str = "cifar") -> None:
         super().__init__()
-        if stem not in _PATCH_SIZES:
-            raise ValueError(f"stem must be 'cifar' or 'imagenet', not {stem!r}")
         self.patch_size = _PATCH_SIZES[stem]
         self.num_features = width
         num_heads = max(width // _HEAD_WIDTH, 1)

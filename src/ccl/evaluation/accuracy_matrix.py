@@ -59,8 +59,6 @@ class AccuracyMatrix:
         for accuracies in (result.per_step, result.all_class):
             if len(accuracies) != self.num_steps:
                 raise ValueError(f"a result must have {self.num_steps} accuracies, got {len(accuracies)}")
-        if row is not None and not 0 <= row < self.num_steps:
-            raise ValueError(f"row must be None or 0 … {self.num_steps - 1}, got {row}")
         per_step, all_class, total = self._rows(row)
         per_step.copy_(torch.tensor(result.per_step, dtype=torch.float64))
         all_class.copy_(torch.tensor(result.all_class, dtype=torch.float64))
@@ -82,12 +80,8 @@ class AccuracyMatrix:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Load a state of the same number of steps; one that does not fit changes nothing."""
         own = self._tensors()
-        if state.keys() != own.keys():
-            raise ValueError(f"the state must hold {sorted(own)}, got {sorted(state)}")
-        for name, value in own.items():
-            if state[name].shape != value.shape:
-                shapes = f"{tuple(value.shape)}, got {tuple(state[name].shape)}"
-                raise ValueError(f"{name} must have shape {shapes}: is it of another number of steps?")
+        if {name: value.shape for name, value in state.items()} != {name: value.shape for name, value in own.items()}:
+            raise ValueError(f"the state of an accuracy matrix is not of {self.num_steps} steps")
         for name, value in own.items():
             value.copy_(state[name])
 

@@ -26,10 +26,6 @@ def neighbour_overlap(before: Tensor, after: Tensor, k: int = NUM_NEIGHBOURS) ->
 
     There are at most N-1 others; of equally near ones the earlier row comes first.
     """
-    _check(before, k)
-    _check(after, k)
-    if len(before) != len(after):
-        raise ValueError(f"before and after must be of the same rows, got {len(before)} and {len(after)}")
     if not (_is_measurable(before) and _is_measurable(after)):
         return math.nan
     k = min(k, len(before) - 1)
@@ -44,8 +40,7 @@ def group_agreement(rows: Tensor, groups: Tensor, k: int = NUM_NEIGHBOURS) -> fl
 
     A draw of m groups counts as 1/m. Rows that are alone in their group don't count; nan if all are.
     """
-    _check(rows, k)
-    numbers, sizes = _numbered(groups, len(rows))
+    numbers, sizes = _numbered(groups)
     has_others = sizes[numbers] > 1  # (N,)
     if not _is_measurable(rows) or not has_others.any():
         return math.nan
@@ -67,8 +62,6 @@ def recognition(first: Tensor, second: Tensor) -> float:
     (N, F) of two views of the same images -> 0 to 100; 100/N for chance. A draw of m rows counts as 1/m, so features
     that have collapsed are worth no more than chance.
     """
-    if first.shape != second.shape or first.ndim != 2:
-        raise ValueError(f"two views must have one shape (N, F), got {tuple(first.shape)} and {tuple(second.shape)}")
     if not (_is_measurable(first) and _is_measurable(second)):
         return math.nan
     similarity = (_unit(first) @ _unit(second).T).round(decimals=_DECIMALS)  # (N, N)
@@ -82,10 +75,7 @@ def centroid_drift(before: Tensor, after: Tensor, groups: Tensor, align: bool = 
     Centroids are of unit rows, (N, F) both. With `align` the rows before are first turned onto the rows after as well
     as one rotation or reflection can (orthogonal Procrustes): turning the whole space harms nobody.
     """
-    _check(before)
-    if before.shape != after.shape:
-        raise ValueError(f"before and after must have one shape, got {tuple(before.shape)} and {tuple(after.shape)}")
-    numbers, sizes = _numbered(groups, len(before))
+    numbers, sizes = _numbered(groups)
     if not (len(before) and torch.isfinite(before).all() and torch.isfinite(after).all()):
         return math.nan
     then, now = _unit(before), _unit(after)  # (N, F)
@@ -193,20 +183,11 @@ def _unit(rows: Tensor) -> Tensor:
     return F.normalize(rows.detach().cpu().double(), dim=1)
 
 
-def _numbered(groups: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+def _numbered(groups: Tensor) -> tuple[Tensor, Tensor]:
     """Each row's group counted from 0 (N,), and how many rows each has."""
-    if groups.shape != (num_rows,):
-        raise ValueError(f"groups must be ({num_rows},), one for each row, got shape {tuple(groups.shape)}")
     _, numbers, sizes = torch.unique(groups.cpu(), return_inverse=True, return_counts=True)
     return numbers, sizes
 
 
 def _is_measurable(rows: Tensor) -> bool:
     return len(rows) > 1 and bool(torch.isfinite(rows).all())
-
-
-def _check(rows: Tensor, k: int = 1) -> None:
-    if rows.ndim != 2:
-        raise ValueError(f"rows must be (N, F), got shape {tuple(rows.shape)}")
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")

@@ -21,7 +21,6 @@ def effective_rank(embeddings: Tensor) -> float:
 
     The rows (N, D) are not centred, so that rows that are all equal give 1; rows of zeros only give 0.
     """
-    _check(embeddings)
     wide = embeddings.double()
     # The squared singular values are the eigenvalues of the smaller Gram matrix, at a fraction of the cost of an SVD.
     gram = wide.T @ wide if len(wide) >= wide.shape[1] else wide @ wide.T  # (D, D) or (N, N)
@@ -34,7 +33,6 @@ def effective_rank(embeddings: Tensor) -> float:
 
 def mean_cosine(embeddings: Tensor) -> float:
     """Mean cosine similarity over all pairs of two different rows, from -1/(N-1) (spread) to 1 (one point)."""
-    _check(embeddings)
     unit = F.normalize(embeddings.double(), dim=1)  # (N, D)
     own = float((unit**2).sum())  # N, less the rows that are zero
     return (float((unit.sum(dim=0) ** 2).sum()) - own) / (len(unit) * (len(unit) - 1))
@@ -42,7 +40,6 @@ def mean_cosine(embeddings: Tensor) -> float:
 
 def uniformity(embeddings: Tensor) -> float:
     """log of the mean of exp(-2 ‖x-y‖²) over pairs of different unit rows (Wang & Isola 2020, t = 2); one point: 0."""
-    _check(embeddings)
     # Float32 rounds a squared distance by some 1e-7, and so the answer by as little, at a third of the time.
     unit = F.normalize(embeddings.double(), dim=1).float()  # (N, D)
     squared = (unit**2).sum(dim=1)  # (N,), 1 but for rows of zeros
@@ -57,9 +54,6 @@ def uniformity(embeddings: Tensor) -> float:
 
 def alignment(first: Tensor, second: Tensor) -> float:
     """Mean of ‖x-y‖² over the pairs of unit rows of two views of the same images (Wang & Isola 2020)."""
-    _check(first)
-    if first.shape != second.shape:
-        raise ValueError(f"two views must have one shape, got {tuple(first.shape)} and {tuple(second.shape)}")
     difference = F.normalize(first.double(), dim=1) - F.normalize(second.double(), dim=1)  # (N, D)
     return float((difference.norm(dim=1) ** 2.0).mean())
 
@@ -82,8 +76,9 @@ class Health:
     @classmethod
     def of(cls, embeddings: Tensor, max_rows: int = 4096) -> "Health":
         """Measure (N, D) with N of at least 2; of more than `max_rows` rows, that many at even distances are read."""
-        _check(embeddings)
         num_rows, dim = embeddings.shape
+        if num_rows < 2:
+            raise ValueError(f"embeddings must be (N, D) with N of at least 2, got shape {tuple(embeddings.shape)}")
         embeddings = embeddings[evenly_spaced(num_rows, max_rows)]
         if not torch.isfinite(embeddings).all():
             return cls(num_rows, dim, math.nan, math.nan, math.nan, ("the embeddings contain nan or infinity",))
@@ -102,8 +97,3 @@ def collapse_reasons(rank: float, cosine: float, is_zero: bool = False) -> tuple
     if rank < _FEWEST_DIRECTIONS:
         reasons.append(f"the embeddings use only one direction (effective rank {rank:.2f})")
     return tuple(reasons)
-
-
-def _check(embeddings: Tensor) -> None:
-    if embeddings.ndim != 2 or len(embeddings) < 2:
-        raise ValueError(f"embeddings must be (N, D) with N of at least 2, got shape {tuple(embeddings.shape)}")

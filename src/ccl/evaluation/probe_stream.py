@@ -43,8 +43,6 @@ def probe_stream(
     With `fit_images`, the paper's protocol, the linear probes are fitted on the images by that instead. Health is that
     of the test images' embeddings. `on_progress(done, total)` is called after each reading and each fit.
     """
-    if not parts:
-        raise ValueError("there are no parts to probe")
     steps = count(1)
 
     def tick() -> None:

@@ -78,8 +78,6 @@ class Viewer:
     """Shows images by a recipe; a view depends on (seed, moment, image id, turn, view number) and on nothing else."""
 
     def __init__(self, recipe: Recipe, seed: int, device: torch.device | str = "cpu", num_workers: int = 0) -> None:
-        if num_workers < 0:
-            raise ValueError(f"num_workers must not be negative, got {num_workers}")
         self.recipe = recipe
         self.seed = seed
         self.device = torch.device(device)
@@ -104,12 +102,10 @@ class Viewer:
         another turn, one (N,) for each batch; None: turn 0.
         """
         batches = [positions.cpu() for positions in batches]
-        turns = _of_batches("turns", turns, batches)
-        further = [rows.bool() for rows in _of_batches("further", further, batches)]
+        none = [torch.zeros_like(positions) for positions in batches]
+        turns = none if turns is None else [rows.cpu() for rows in turns]
+        further = none if further is None else [rows.cpu() for rows in further]
         is_plain = torch.zeros(len(source), dtype=torch.bool) if plain is None else plain.cpu()
-        if is_plain.shape != (len(source),) or is_plain.dtype != torch.bool:
-            shape = f"{is_plain.dtype} {is_plain.shape}"
-            raise ValueError(f"plain must be a bool mask over {len(source)} images, got {shape}")
         keys = [ViewKey(self.seed, moment, view) for view in range(num_views + num_further)]
         is_array = source.image_size is not None
         most = (_BLOCK_BYTES if is_array else _WORKER_BLOCK_BYTES) // (4 * 3 * self.recipe.size**2 * max(len(keys), 1))
@@ -117,7 +113,7 @@ class Viewer:
             most = min(most, sum(map(len, batches)) // (4 * max(self.num_workers, 1)))
         blocks = []
         for start, end in _runs([len(positions) for positions in batches], most):
-            positions, has_further = torch.cat(batches[start:end]), torch.cat(further[start:end])
+            positions, has_further = torch.cat(batches[start:end]), torch.cat(further[start:end]).bool()
             asked = [AskedView(key, None if view < num_views else has_further) for view, key in enumerate(keys)]
             asked.append(AskedView(None, is_plain[positions]))
             sizes, ids = [len(part) for part in batches[start:end]], source.ids[positions]
@@ -163,15 +159,6 @@ class Viewer:
     def close(self) -> None:
         """End the loader workers, which otherwise live as long as the viewer; a later batch would start new ones."""
         self._workers.close()
-
-
-def _of_batches(name: str, rows: Sequence[Tensor] | None, batches: Sequence[Tensor]) -> list[Tensor]:
-    """One number for each position of each batch, on the CPU; None: zeros."""
-    if rows is None:
-        return [torch.zeros_like(positions) for positions in batches]
-    if [row.shape for row in rows] != [positions.shape for positions in batches]:
-        raise ValueError(f"{name} must have one number for each position of each batch")
-    return [row.cpu() for row in rows]
 
 
 def _runs(sizes: list[int], most: int) -> Iterator[tuple[int, int]]:

@@ -63,10 +63,9 @@ def test_the_state_comes_back_and_is_a_copy() -> None:
 
 def test_a_state_that_does_not_fit_changes_nothing() -> None:
     matrix, expected = filled(), filled()
-    with pytest.raises(ValueError, match="another number of steps"):
-        matrix.load_state_dict(AccuracyMatrix(3).state_dict())
-    with pytest.raises(ValueError, match="must hold"):
-        matrix.load_state_dict({})
+    for state in (AccuracyMatrix(3).state_dict(), {}):
+        with pytest.raises(ValueError, match="not of 2 steps"):
+            matrix.load_state_dict(state)
     assert same(matrix, expected)
 
 
@@ -120,10 +119,6 @@ def test_other_tables_are_refused(tmp_path, text) -> None:
 
 
 def test_results_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match="row"):
-        filled().record(2, result(1.0))
-    with pytest.raises(ValueError, match="row"):
-        filled().record(-1, result(1.0))
     with pytest.raises(ValueError, match="3 accuracies"):
         AccuracyMatrix(3).record(0, result(1.0))
     with pytest.raises(ValueError, match="num_steps"):

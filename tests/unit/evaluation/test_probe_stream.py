@@ -97,8 +97,3 @@ def test_progress_is_told_to_the_end() -> None:
     told: list[tuple[int, int]] = []
     probe_stream(Colours(), PARTS, Counting(), on_progress=lambda done, total: told.append((done, total)))
     assert told == [(number, 8) for number in range(1, 9)]
-
-
-def test_no_parts_are_refused() -> None:
-    with pytest.raises(ValueError, match="no parts"):
-        probe_stream(Colours(), [], Counting())

@@ -181,16 +181,6 @@ def test_sources_of_mixed_form_and_empty_batches() -> None:
         assert empty.views[0].shape == empty.plain.shape == (0, 3, 32, 32)
 
 
-def test_what_the_caller_got_wrong_is_named() -> None:
-    with pytest.raises(ValueError, match="num_workers"):
-        Viewer(EVERYTHING, 0, num_workers=-1)
-    with pytest.raises(ValueError, match="plain"):
-        Viewer(EVERYTHING, 0).batches(_source(4), [], plain=torch.ones(3, dtype=torch.bool))
-    for turns in ([], [torch.zeros(2)], [torch.zeros(3), torch.zeros(3)]):
-        with pytest.raises(ValueError, match="turns"):
-            Viewer(EVERYTHING, 0).batches(_source(4), [torch.arange(3)], turns=turns)
-
-
 @pytest.mark.parametrize("block", [1, 100_000, 300_000, 2**23])
 @pytest.mark.parametrize("form", ["arrays", "files"])
 def test_views_of_a_block_are_those_of_its_batches(
