@@ -149,14 +149,9 @@ def narrowed(dataset: Dataset, classes: Classes | None, images_per_class: int | 
     test, test_labels = dataset.test, dataset.test_labels
     if test is not None and test_labels is not None:
         test, test_labels = part(test, test_labels, None)
-    class_names = tuple(dataset.class_names[label] for label in chosen)
+    names = tuple(dataset.class_names[label] for label in chosen)
     return replace(
-        dataset,
-        train=train,
-        train_labels=train_labels,
-        test=test,
-        test_labels=test_labels,
-        class_names=class_names,
+        dataset, train=train, train_labels=train_labels, test=test, test_labels=test_labels, class_names=names
     )
 
 

@@ -16,7 +16,6 @@ from ccl.seeding import permutation
 Item = TypeVar("Item")
 Labels = Tensor | NDArray[np.integer] | Sequence[int]
 DEFAULT_MIXING = 0.2
-_MOST_SIZES = 20  # that a line can list
 
 
 @dataclass(frozen=True)
@@ -168,26 +167,18 @@ def of_classes(labels: Labels, classes: Sequence[int]) -> Tensor:
 
 
 def describe(steps: Sequence[Step]) -> str:
-    """One line: "100 classes in 3 steps: 34, 33, 33", or "… in 4 steps of 25" where all are equal.
+    """One line: "100 classes in 4 steps of 25", or "… in 3 steps of 33 to 34".
 
     Steps that share classes, or have none, are counted in images: "500 images of 10 classes in 4 steps of 125".
     """
-    of_each = [len(step.classes) for step in steps]
+    sizes = [len(step.classes) for step in steps]
     num_classes = len({label for step in steps for label in step.classes})
-    where = f"in {len(steps)} {'step' if len(steps) == 1 else 'steps'}"
-    if all(of_each) and sum(of_each) == num_classes:
-        return f"{num_classes:,} classes {where}{_sizes(of_each)}"
-    sizes = [len(step.indices) for step in steps]
-    of_classes = f" of {num_classes:,} classes" if num_classes else ""
-    return f"{sum(sizes):,} images{of_classes} {where}{_sizes(sizes)}"
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    if len(set(sizes)) == 1:
-        return f" of {sizes[0]:,}"
-    if len(sizes) > _MOST_SIZES:
-        return f" of {min(sizes):,} to {max(sizes):,}"
-    return f": {', '.join(str(size) for size in sizes)}"
+    what = f"{num_classes:,} classes"
+    if not all(sizes) or sum(sizes) > num_classes:
+        sizes = [len(step.indices) for step in steps]
+        what = f"{sum(sizes):,} images" + (f" of {what}" if num_classes else "")
+    each = f"{min(sizes):,}" if len(set(sizes)) == 1 else f"{min(sizes):,} to {max(sizes):,}"
+    return f"{what} in {counted(len(steps), 'step')} of {each}"
 
 
 def epoch_batches(ids: Tensor, batch_size: int, *context: int | str, multiple: int = 1) -> list[Tensor]:

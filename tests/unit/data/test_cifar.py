@@ -223,12 +223,9 @@ def _hostile(outside: Path) -> dict[str, list[bytes]]:
             tar_entry("set/../../../../outside/test", content=b"evil"),
             tar_entry("../outside/test", content=b"evil"),
         ],
-        "absolute": [tar_entry(f"{outside}/test", content=b"evil"), tar_entry("/set/test", content=b"evil")],
         "symlink": [tar_entry("set/test", tarfile.SYMTYPE, f"{outside}/secret")],
         "symlinked folder": [tar_entry("set", tarfile.SYMTYPE, str(outside))],
         "hard link": [tar_entry("set/test", tarfile.LNKTYPE, f"{outside}/secret")],
-        "hard link within": [tar_entry("set/test", tarfile.LNKTYPE, "set/train")],
-        "folder": [tar_entry("set/test", tarfile.DIRTYPE)],
         "sparse": [sparse_entry("set/test", 3_000_000)],
     }
 

@@ -43,7 +43,7 @@ def test_braces_globs_and_folders_name_shards(tmp_path: Path) -> None:
         ("x-{000..001}.tar", "there is no shard .*x-000.tar', which shards:x-"),
         ("x-*.tar", "names no shards"),
         ("notes.txt", "not a shard: they end in .tar, .parquet"),
-        ("x-{9..1}.tar", "counts down"),
+        ("x-{9..1}.tar", "names no shards"),
         ("x-{0..99999999999}.tar", "more than 1,000,000"),
         ("x-{0..999}{0..999}{0..999}.tar", "more than 1,000,000"),
     ],

@@ -65,13 +65,13 @@ def test_of_classes_may_be_empty() -> None:
 
 
 def test_describe_says_when_steps_are_uneven() -> None:
-    assert describe(class_incremental(range(100), 3, 0)) == "100 classes in 3 steps: 34, 33, 33"
+    assert describe(class_incremental(range(100), 3, 0)) == "100 classes in 3 steps of 33 to 34"
     assert describe(class_incremental(range(100), 4, 0)) == "100 classes in 4 steps of 25"
     assert describe(class_incremental(range(6), 1, 0)) == "6 classes in 1 step of 6"
     # Images are counted where steps share classes.
     ids, labels = torch.arange(500), torch.arange(500) % 10
     assert describe(data_incremental(ids, 4, 0, labels)) == "500 images of 10 classes in 4 steps of 125"
-    assert describe(data_incremental(ids, 3, 0)) == "500 images in 3 steps: 167, 167, 166"
+    assert describe(data_incremental(ids, 3, 0)) == "500 images in 3 steps of 166 to 167"
     assert describe(task_free(ids, 9, 0, labels)) == "500 images of 10 classes in 56 steps of 5 to 9"
     assert describe(blurred_incremental(ids, labels, 5, 0.0, 0)) == "10 classes in 5 steps of 2"
 
@@ -114,7 +114,7 @@ def test_one_unlabelled_domain_makes_the_whole_unlabelled() -> None:
     assert whole.test is None
     assert whole.test_labels is None
     assert [step.classes for step in steps] == [(), ()]
-    assert describe(steps) == "5 images in 2 steps: 3, 2"
+    assert describe(steps) == "5 images in 2 steps of 2 to 3"
 
 
 def test_order_of_domains_changes_the_fingerprint_and_equal_names_are_refused() -> None:
