@@ -110,7 +110,7 @@ class CellRun:
         # A resumed run keeps its number of threads, as its last bits depend on it.
         before = read_settings(path).threads if path.is_file() else None
         threads = settings.threads or before or threads
-        write_file(self.job.settings_files[0], dump_settings(settings.model_copy(update={"threads": threads})))
+        write_file(self.job.settings, dump_settings(settings.model_copy(update={"threads": threads})))
         self._log_start = self.job.log_size()
         return replace(self.job, threads=threads)
 
@@ -125,9 +125,7 @@ class CellRun:
 def cell_job(grid: Path, name: str) -> Job:
     """The job of a cell, which runs once its settings are written."""
     grid = Path(os.path.abspath(grid))  # links stay: the machines of a cluster may not share what is behind
-    settings, folder = grid / CELLS / f"{name}.yaml", grid / name
-    words = ["run", str(settings), "--out", str(folder)]
-    return Job(name, words, folder, grid / LOGS / f"{name}.txt", settings_files=(settings, folder / SETTINGS))
+    return Job(name, grid / CELLS / f"{name}.yaml", grid / name, grid / LOGS / f"{name}.txt")
 
 
 def run_grid(

@@ -1,4 +1,4 @@
-"""Jobs: commands of ccl that resume, each with a folder that tells what has become of it; here as child processes."""
+"""Jobs: runs that resume, each with a folder that tells what has become of it; here as child processes."""
 
 import json
 import os
@@ -17,15 +17,18 @@ _LINES_SHOWN = 2  # of a failed job's output
 
 @dataclass(frozen=True)
 class Job:
-    """A command of ccl on a run folder; the same command again does what is missing."""
+    """`ccl run` on a run folder; the same command again does what is missing. Paths are absolute."""
 
     name: str  # of a file, and unlike the others beside it
-    command: Sequence[str]  # the words behind `ccl`; paths are absolute, as it may start on another machine
+    settings: Path  # the file that is run
     folder: Path  # its lock, status and rows are all that is known of it
     log: Path  # to which its output is appended
     threads: int | None = None  # None: as many as there are cores where it starts
-    # Where `--set threads=N` is to name that number: settings files, of which the first that has one decides instead.
-    settings_files: Sequence[Path] = ()
+
+    @property
+    def command(self) -> list[str]:
+        """The words behind `ccl`."""
+        return ["run", str(self.settings), "--out", str(self.folder)]
 
     def is_complete(self) -> bool:
         return read_status(self.folder).get("state") == "complete"

@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from ccl.atomic_files import make_folder, write_file
 from ccl.errors import UserError
-from ccl.runs.folder_lock import LOCK
+from ccl.runs.folder_lock import LOCK, SETTINGS
 from ccl.runs.jobs import Job
 from ccl.runs.run_folder import CHECKPOINTS
 
@@ -249,8 +249,7 @@ class SlurmJobs:
             f"LOG={shlex.quote(str(job.log))}",
             f"SAVED={shlex.quote(str(job.folder / CHECKPOINTS))}",
             f"COMMAND=({shlex.join(job.command)})",
-            f"SETTINGS_FILES=({shlex.join(map(str, job.settings_files))})",
-            f"THREADS={job.threads or ''}",
+            f"SETTINGS_FILES=({shlex.join([str(job.settings), str(job.folder / SETTINGS)])})",
         ]
         write_file(self._folder / f"{job.name}.sh", os.fsencode("\n".join([*lines, ""])))
 

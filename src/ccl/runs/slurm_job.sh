@@ -9,14 +9,11 @@ exec >>"$LOG" 2>&1
 echo "Slurm job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 
 # The number of threads that the settings, or those of the run that is resumed, name; else the job's cores are shared out.
-if [ "${#SETTINGS_FILES[@]}" -gt 0 ]; then
-  NAMED=$(sed -sn 's/^threads: \([0-9]\{1,\}\)$/\1/p' "${SETTINGS_FILES[@]}" 2>/dev/null | head -n 1)
-fi
-THREADS=${NAMED:-${THREADS:-$((${SLURM_CPUS_ON_NODE:-1} / (PROCESSES > 0 ? PROCESSES : 1)))}}
+THREADS=$(sed -sn 's/^threads: \([0-9]\{1,\}\)$/\1/p' "${SETTINGS_FILES[@]}" 2>/dev/null | head -n 1)
+THREADS=${THREADS:-$((${SLURM_CPUS_ON_NODE:-1} / (PROCESSES > 0 ? PROCESSES : 1)))}
 THREADS=$((THREADS > 0 ? THREADS : 1))
 export OMP_NUM_THREADS=$THREADS
-CCL=(-m ccl "${COMMAND[@]}")
-if [ "${#SETTINGS_FILES[@]}" -gt 0 ]; then CCL+=(--set "threads=$THREADS"); fi
+CCL=(-m ccl "${COMMAND[@]}" --set "threads=$THREADS")
 
 saved() { ls "$SAVED" 2>/dev/null; }
 stop() {  # the run finishes its batch and saves; srun would kill its tasks if it were signalled itself

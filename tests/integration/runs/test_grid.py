@@ -299,7 +299,7 @@ def test_data_is_fetched_once_and_only_for_what_is_left(tmp_path: Path, monkeypa
 
 
 def test_the_share_done_is_read_from_the_last_epoch(tmp_path: Path) -> None:
-    of_folder = Job("cell", [], tmp_path, tmp_path / "log.txt")
+    of_folder = Job("cell", tmp_path / "cell.yaml", tmp_path, tmp_path / "log.txt")
     assert of_folder.share_done(10) == 0.0
     (tmp_path / "protocol.json").write_text('{"all_at_once": false, "steps": [{}, {}, {}, {}]}')
     assert of_folder.share_done(10) == 0.0
