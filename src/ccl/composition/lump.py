@@ -14,10 +14,7 @@ from ccl.views import ViewBatch
 
 
 class Lump(Composition):
-    """λ · new + (1 − λ) · old in every view, one λ ~ Beta(alpha, alpha) for a batch. Madaan et al., ICLR 2022.
-
-    A batch holds as many pairs as one of pooled images has images, and an epoch as many batches.
-    """
+    """λ · new + (1 − λ) · old in every view, one λ ~ Beta(alpha, alpha) for a batch. Madaan et al., ICLR 2022."""
 
     # Differs: the authors keep images from the first batch on, and so mix within the first step too; their partner's
     # first view is cropped and mirrored only, and its second the one it had when it was kept. Here the memory is of

@@ -1,7 +1,4 @@
-"""Batch norm in groups, so that a query and its key can't recognise each other, or over the rows of all ranks.
-
-torch's SyncBatchNorm works on GPUs only; this one on any device that ranks talk by.
-"""
+"""Batch norm in groups, so that a query and its key can't recognise each other, or over all ranks, on any device."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,10 +119,7 @@ def placed(network: nn.Module, places: Tensor | None) -> Iterator[None]:
 
 
 def normalised_over_ranks(rows: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, ...]:
-    """Rows (N, C) or (N, C, H, W), normalised; with the mean (C,) and the unbiased variance (C,) of all ranks' rows.
-
-    Ranks may have unequal numbers of rows.
-    """
+    """Rows (N, C) or (N, C, H, W), normalised, with mean (C,) and unbiased variance (C,) of all ranks' rows."""
     normed, mean, variance = _Normalise.apply(rows, eps)  # type: ignore[no-untyped-call]
     shape = _shape(rows)
     normed = normed if weight is None else normed * weight.view(shape)

@@ -169,10 +169,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def extract(
     module: Encoder, source: ImageSource, viewer: Viewer, batch_size: int = 512, output: Output = "features"
 ) -> Tensor:
-    """Rows (N, F) or (N, D) in the source's order, float32 on the CPU; the source may not be empty.
-
-    Each rank reads its share, and all get all rows.
-    """
+    """Rows (N, F) or (N, D) in the source's order, float32 on the CPU, for all ranks; the source may not be empty."""
     return _read(module, module.features if output == "features" else module, source, viewer, batch_size)
 
 

@@ -1,7 +1,4 @@
-"""Encoders by settings: a backbone of ours, of timm, of torchvision or a class of the user's own, and a head on it.
-
-A backbone gives features (N, F); what others made loses its classifier and dropout, and is tried on images first.
-"""
+"""Encoders by settings: a backbone of ours, of timm, of torchvision or a class of the user's own, and a head on it."""
 
 import difflib
 import importlib
@@ -117,10 +114,7 @@ def make_encoder(
 
 
 def make_backbone(options: EncoderOptions) -> nn.Module:
-    """A backbone of the catalogue, of timm, of torchvision or a class of the user's own, freshly initialised.
-
-    A width of None is its own default (64 for ResNets, 32 for the ConvNet, 192 and 384 for the ViTs).
-    """
+    """A backbone of the catalogue, of timm, of torchvision or a class of the user's own, freshly initialised."""
     name, stem, width = options.backbone, options.stem, options.width
     if foreign_kind(name):
         return make_foreign(name, options=options.options, stem=stem, width=width)

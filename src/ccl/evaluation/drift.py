@@ -22,10 +22,7 @@ FEWEST_ROWS = 10  # fewer images say nothing
 
 
 def neighbour_overlap(before: Tensor, after: Tensor, k: int = NUM_NEIGHBOURS) -> float:
-    """Mean share, 0 to 1, of each row's k nearest others by cosine that stay the same: (N, F), (N, G) -> number.
-
-    There are at most N-1 others; of equally near ones the earlier row comes first.
-    """
+    """Mean share, 0 to 1, of each row's k nearest others by cosine that stay the same: (N, F), (N, G) -> number."""
     if not (_is_measurable(before) and _is_measurable(after)):
         return math.nan
     k = min(k, len(before) - 1)

@@ -17,10 +17,7 @@ _FEWEST_DIRECTIONS = 2.0
 
 
 def effective_rank(embeddings: Tensor) -> float:
-    """Number of directions in use: exp of the entropy of the singular values as shares (Roy & Vetterli 2007).
-
-    The rows (N, D) are not centred, so that rows that are all equal give 1; rows of zeros only give 0.
-    """
+    """Directions in use: exp of the entropy of uncentred rows' singular values as shares (Roy & Vetterli 2007)."""
     wide = embeddings.double()
     # The squared singular values are the eigenvalues of the smaller Gram matrix, at a fraction of the cost of an SVD.
     gram = wide.T @ wide if len(wide) >= wide.shape[1] else wide @ wide.T  # (D, D) or (N, N)

@@ -70,10 +70,7 @@ class LogisticRegression:
     def minimise(
         self, l2: float, tolerance: float, max_iterations: int = 500, start: Solution | None = None
     ) -> Solution:
-        """L-BFGS from zero or from the solution of another l2 or another subset.
-
-        It ends where the Newton decrement √(gᵀH⁻¹g), with L-BFGS's own H, is below the tolerance.
-        """
+        """L-BFGS from zero or another solution, until its Newton decrement √(gᵀH⁻¹g) is below the tolerance."""
         if l2 <= 0:
             raise ValueError(f"l2 must be positive, got {l2}: without it separable data have no minimiser")
         weights = self.rows.new_zeros(self.num_classes, self.rows.shape[1])  # (C, 1+F)

@@ -46,9 +46,6 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float) -> Tensor:
 
 
 def instance_softmax(query: Tensor, bank: Tensor, rows: Tensor, temperature: float) -> Tensor:
-    """The exact instance softmax over the whole bank; mean over the queries. InsDisc: eq. 2.
-
-    `bank` (n, D) has unit rows; `rows` (N,) says which of them is each query's own.
-    """
+    """Softmax over a bank (n, D) of unit rows, `rows` (N,) each query's own; mean over queries. InsDisc: eq. 2."""
     logits = query.float() @ bank.float().T / temperature  # (N, n)
     return F.cross_entropy(logits, rows)

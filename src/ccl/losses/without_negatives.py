@@ -19,10 +19,7 @@ def cosine_distance(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def feature_distance(features: Tensor, stored: Tensor) -> Tensor:
-    """Squared error of features (N, D); mean over rows and dimensions. DER: arXiv 2004.07211.
-
-    Raw rows, not of unit norm. No gradient reaches the stored ones.
-    """
+    """Squared error of raw features (N, D) to stored ones; mean over rows and dimensions. DER: arXiv 2004.07211."""
     # Differs: DER stores the logits of a classifier; without labels, UCL (divyam3897/UCL) and we store features.
     return F.mse_loss(features.float(), stored.detach().float())
 

@@ -1,7 +1,4 @@
-"""A limit for the whole rehearsal memory: every step has an equal share of it, filled in one fixed order.
-
-Sizes are what the limit counts: 1 for an image, or the length of its file.
-"""
+"""A limit for the rehearsal memory, in images or bytes: every step has an equal share, filled in a fixed order."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -63,10 +63,7 @@ def nearest_neighbours(rows: Tensor, count: int) -> Tensor:
 
 
 def modularity(nearest: Tensor, clusters: Tensor) -> float:
-    """Newman's modularity of a grouping (n,) in the graph of each row's neighbours (n, K); 0 for a single group.
-
-    The share of neighbours in one group, less what as many groups of that size would have by chance.
-    """
+    """Newman's modularity of a grouping (n,) in the graph of each row's neighbours (n, K); 0 for a single group."""
     inside = (clusters[nearest] == clusters[:, None]).double().mean()
     degrees = nearest.shape[1] + torch.bincount(nearest.flatten(), minlength=len(clusters))  # (n,)
     parts = torch.bincount(clusters, weights=degrees.double()) / degrees.sum()  # (k,)

@@ -1,7 +1,4 @@
-"""Which images of a finished step are kept: a random draw, a reservoir, or the lowest variance over views.
-
-A selection of the catalogue gives at most `count` positions in the order of choice.
-"""
+"""Which images of a step are kept; a selection gives at most `count` positions in the order of choice."""
 
 import torch
 from torch import Tensor

@@ -16,10 +16,7 @@ from ccl.views import ViewBatch
 
 
 class MAE(Objective):
-    """Neither negatives nor a second view (He et al., CVPR 2022); the backbone must have patches.
-
-    The encoder's head learns only from parts that keep the past.
-    """
+    """Neither negatives nor a second view, and no loss for the encoder's head (He et al., CVPR 2022)."""
 
     num_views = 1
     num_student_views = 0  # whole views are for others

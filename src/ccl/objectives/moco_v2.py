@@ -63,10 +63,7 @@ class MoCoV2(Objective):
         return Contrast(loss, query, pairs, keys, negatives=negatives, ignore=ignore, all_keys=embedded[0])
 
     def _embed_keys(self, batch: ViewBatch, views: tuple[int, ...], moment: tuple[int, int]) -> list[Tensor]:
-        """Keys of all ranks, (N of all ranks, D), of each of these views.
-
-        They are shuffled across the groups of a split batch norm, and so across ranks, and back.
-        """
+        """Keys of all ranks, (N of all ranks, D), of each of these views, computed shuffled across groups and ranks."""
         if ranks.size() == 1 and not self.is_split:
             return [self.key_encoder(batch.views[view]) for view in views]  # one group holds all, in whatever order
         order = permutation(batch.all_ids, self.seed, "shuffle keys", *moment)  # (N of all ranks,)

@@ -70,10 +70,7 @@ def largest(*numbers: int) -> list[int]:
 
 
 def from_first(answer: Callable[[], Answer]) -> Answer:
-    """The first rank's answer, on every rank; the others don't compute one. It must be a plain value or CPU tensor.
-
-    A refusal is an answer too: where the first rank raises a UserError, all of them do.
-    """
+    """The first rank's answer, a plain value or CPU tensor, or its UserError, on every rank."""
     if size() == 1:
         return answer()
     box: list[Any] = [None]
@@ -101,10 +98,7 @@ def own(rows: Tensor) -> Tensor:
 
 
 def exchange(several: Sequence[Tensor], order: Tensor) -> list[Tensor]:
-    """This rank's share of a batch in another order, (N of all ranks,), of several kinds of rows in one message.
-
-    Each row goes only to the rank that is to have it.
-    """
+    """This rank's share of a batch in another order, (N of all ranks,), of several kinds of rows in one message."""
     if size() == 1:
         return [rows[order.to(rows.device)] for rows in several]
     number, count, device = rank(), size(), several[0].device
@@ -132,10 +126,7 @@ def gather(rows: Tensor, chosen: Tensor | None = None) -> Tensor:
 
 
 def gather_together(several: Sequence[Tensor], chosen: Tensor | None = None) -> list[Tensor]:
-    """As `gather`, of several kinds of rows in one message; the gradient of those that have one finds its way back.
-
-    Every rank is to compute the same loss of all rows.
-    """
+    """As `gather`, of several kinds of rows in one message, with gradients; all ranks are to compute the same loss."""
     if size() == 1 or not several:
         return list(several)
     flat = [rows.flatten(1) for rows in several]

@@ -117,10 +117,7 @@ def _share(arm: Arm, baseline: Arm, kind: str, arms: Sequence[Arm]) -> Share | N
 
 
 def arm_table(arms: Sequence[Arm]) -> Table:
-    """A row per arm, the most accurate first, and one for the random initialisation; columns without a number go out.
-
-    Of runs with the paper's own probe only what that measured: numbers of different protocols never stand in one table.
-    """
+    """A row per arm, the most accurate first, and one for random initialisation; columns without a number go out."""
     by_paper, tested = has_paper_probe(arms), comparisons(arms)
     random = math.nan if by_paper else random_accuracy(records_of(arms))[1]
     below = [arm.name for arm in arms if arm.mean(above_random) < 0]

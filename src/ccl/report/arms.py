@@ -251,10 +251,7 @@ def transferred(matrix: AccuracyMatrix) -> float:
 
 
 def error_by_test_set(record: RunRecord) -> float:
-    """Standard error of the accuracy on all classes in points: what another draw of as many test images would change.
-
-    Seeds share their test images, so it does not shrink with the number of seeds.
-    """
+    """Standard error of the accuracy on all classes in points, over draws of as many test images, not over seeds."""
     accuracy, sizes = all_classes(record), record.num_test_images
     return math.nan if sizes is None or math.isnan(accuracy) else standard_error(accuracy, sum(sizes))
 

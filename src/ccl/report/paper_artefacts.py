@@ -45,10 +45,7 @@ ARTEFACTS = {name: _artefact(about) for name, about in yaml.safe_load(_FILE)["ar
 def choose(
     name: str, scale: str, which: str | None = None, seeds: Sequence[int] = (), steps: Sequence[int] = ()
 ) -> tuple[Artefact, str, Grid]:
-    """An artefact and its grid, with other seeds and numbers of steps where some are given.
-
-    `which` is a kind of stream (mini) or a dataset (paper), None the first there is.
-    """
+    """An artefact and its grid of a kind of stream (mini) or dataset (paper), with the seeds and steps given."""
     if name not in ARTEFACTS:
         raise UserError(f"unknown artefact {name!r}{did_you_mean(name, ARTEFACTS)}; known: {', '.join(ARTEFACTS)}")
     grids = ARTEFACTS[name].grids[scale]

@@ -20,7 +20,6 @@ from ccl.report.figure_style import Drawing, drawing_of
 from ccl.report.page_parts import Thumbnail, render, thumbnail
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
 from ccl.runs.run_folder import MEMORY, RunRecord
-from ccl.strategies import STRATEGIES, VIEW_VARIANCE
 
 # Sections in their order, and what they are called.
 HEADINGS = {
@@ -35,16 +34,13 @@ HEADINGS = {
 }
 _MOST_IMAGES = 60  # of a run's memory
 _MOST_IMAGES_OF_ALL = 600  # of all memories together: a page of twenty arms stays below 5 MB
-KeptImage = tuple[Thumbnail, tuple[str, ...]]  # its facts: step, and cluster and variance where it has them
+KeptImage = tuple[Thumbnail, tuple[str, ...]]  # its facts: step, and cluster and score where it has them
 
 
 def write_outcome(
     records: Sequence[RunRecord], folder: Path, title: str, *, name: str = "report", published: Table | None = None
 ) -> list[Table]:
-    """Write name.html, name.md, name.tex, and as CSV the arms, every test and every run; returns the tables.
-
-    `published` is what the paper itself reports, for comparison.
-    """
+    """Write name.html, name.md, name.tex, and as CSV the arms, every test and every run; returns the tables."""
     tables = write_page(records, folder / f"{name}.html", title, published)
     tested = differences(make_arms(records))
     texts = {
@@ -146,35 +142,17 @@ def _memories(arms: Sequence[Arm]) -> list[dict[str, Any]]:
     most = max(2, min(_MOST_IMAGES, _MOST_IMAGES_OF_ALL // len(arms)))
     found: list[dict[str, Any]] = []
     for arm in arms:
-        own = STRATEGIES.get(arm.strategy)
-        selection = arm.settings.memory.selection or (own and own.selection) or VIEW_VARIANCE
-        every = (
-            {"name": _run_name(arm, one), "groups": gallery(one.folder, most, selection == VIEW_VARIANCE)}
-            for one in arm.records
-        )
-        found += islice((memory for memory in every if memory["groups"]), 1)
+        every = ({"name": _run_name(arm, one), "images": gallery(one.folder, most)} for one in arm.records)
+        found += islice((memory for memory in every if memory["images"]), 1)
     return found
 
 
-def gallery(folder: Path, most: int = _MOST_IMAGES, is_variance: bool = True) -> list[tuple[str, list[KeptImage]]]:
-    """Groups of a run's kept images with their titles: those of lowest and highest score, or drawn at random.
-
-    A score is a variance over views, or else the place in which an image was chosen.
-    """
+def gallery(folder: Path, most: int = _MOST_IMAGES) -> list[KeptImage]:
+    """A run's kept images, the lowest score first; of many, some at even distances."""
     memory = folder / MEMORY
-    rows = _index(memory)
-    scored = sorted((row for row in rows if not math.isnan(row[3])), key=lambda row: row[3])
-    if not scored:  # a random draw has no scores: images at even distances over the steps
-        every = max(1, math.ceil(len(rows) / most))
-        groups = [(f"Drawn at random ({len(rows)} kept)", rows[::every])]
-    else:
-        half = min(most // 2, math.ceil(len(scored) / 2))
-        first, last = ("Lowest variance", "Highest variance") if is_variance else ("Chosen first", "Chosen last")
-        groups = [(f"{first} ({len(rows)} kept)", scored[:half])]
-        groups += [(f"{last} among the kept", scored[half:][-half:])]
-    name = "variance" if is_variance else "place"
-    shown = [(title, [image for row in group if (image := _embedded(memory, name, *row))]) for title, group in groups]
-    return [(title, images) for title, images in shown if images]
+    rows = sorted(_index(memory), key=lambda row: 0.0 if math.isnan(row[3]) else row[3])  # a random draw has none
+    shown = rows[:: max(1, math.ceil(len(rows) / most))]
+    return [image for row in shown if (image := _embedded(memory, *row))]
 
 
 def _index(memory: Path) -> list[tuple[str, str, str, float]]:
@@ -189,7 +167,7 @@ def _index(memory: Path) -> list[tuple[str, str, str, float]]:
     return rows
 
 
-def _embedded(memory: Path, what: str, name: str, step: str, cluster: str, score: float) -> KeptImage | None:
+def _embedded(memory: Path, name: str, step: str, cluster: str, score: float) -> KeptImage | None:
     """The image in the page itself; None for what is not an image of the memory's folder."""
     try:
         shown = thumbnail((memory / name).read_bytes()) if Path(name).name == name else None
@@ -197,5 +175,5 @@ def _embedded(memory: Path, what: str, name: str, step: str, cluster: str, score
         return None
     facts = [f"step {step}"]
     facts += [] if cluster == "-1" else [f"cluster {cluster}"]  # a random draw has no clusters
-    facts += [] if math.isnan(score) else [f"{what} {score:.2g}"]
+    facts += [] if math.isnan(score) else [f"score {score:.2g}"]
     return None if shown is None else (shown, tuple(facts))

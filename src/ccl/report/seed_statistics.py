@@ -83,10 +83,7 @@ def verdict(difference: Difference, p_value: float) -> str:
 
 
 def gap_share(lower: Sequence[float], values: Sequence[float], upper: Sequence[float]) -> Share:
-    """(values - lower) ÷ (upper - lower), as a ratio of means with Fieller's 95 % interval over paired seeds.
-
-    A ratio of two noisy numbers has no finite interval if the lower one may be zero; then the bounds are nan.
-    """
+    """(values - lower) ÷ (upper - lower), a ratio of means with Fieller's 95 % interval, nan where not finite."""
     floor = np.asarray(lower, dtype=np.float64)
     gained, gap = np.asarray(values, dtype=np.float64) - floor, np.asarray(upper, dtype=np.float64) - floor
     num = len(floor)

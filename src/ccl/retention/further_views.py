@@ -40,10 +40,7 @@ class FurtherViews(Retention):
 
 
 def _negatives(context: BatchContext, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-    """What the objective pushes from (K, D), and where that is left out for these rows (F, K); else other images' keys.
-
-    SimCLR has no queue: its negatives are the keys of the batch, of which an image's own is left out.
-    """
+    """The objective's negatives (K, D), and where they are left out (F, K); SimCLR's are other images' keys."""
     contrast = context.contrast
     if contrast.negatives:
         return contrast.negatives[0], contrast.ignore[0][rows] if contrast.ignore else None

@@ -76,10 +76,7 @@ class PastNegatives(Retention):
     def _with_queues(
         self, context: BatchContext, queue: Tensor, predicted: Sequence[Tensor], past: Sequence[Tensor]
     ) -> Tensor:
-        """InfoNCE(q, k, Q ∪ Q⁻) + InfoNCE(n(h q), z⁻, Q ∪ Q⁻), less the objective's own InfoNCE(q, k, Q).
-
-        Each view has the Q that its query has; one that is not a query has the first's.
-        """
+        """InfoNCE(q, k, Q ∪ Q⁻) + InfoNCE(n(h q), z⁻, Q ∪ Q⁻), less the objective's own InfoNCE(q, k, Q), Q by view."""
         contrast = context.contrast
         masks = contrast.ignore or (None,) * len(contrast.negatives)  # (N, K) each
         both = [torch.cat([own, queue]) for own in contrast.negatives]  # (K + K⁻, D) each

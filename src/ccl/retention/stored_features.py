@@ -9,10 +9,7 @@ from ccl.retention.past import choose_stored
 
 
 class StoredFeatures(Retention):
-    """The squared error of the student's features of old images' views to those the memory keeps beside them.
-
-    Buzzega et al., NeurIPS 2020 (arXiv 2004.07211), as Madaan et al., ICLR 2022, use it without labels.
-    """
+    """Squared error of old images' features to those stored beside them. arXiv 2004.07211, without labels as in UCL."""
 
     # Differs: the authors store features as they are in the middle of a step; here they are those of the step's end.
     # And the objective learns from old images too, which the authors call DER++.

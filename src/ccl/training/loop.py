@@ -62,10 +62,7 @@ class Loop:
     save: Save = lambda progress, point: None
 
     def learn_step(self, new: ImageSource, num_clusters: int | None, num_past: int) -> None:
-        """Learn D_t, reading D_t and the rehearsal memory S and nothing else, from where `at` stands.
-
-        The number of clusters is estimated where it is None; `num_past` images were in D_1 … D_{t−1}.
-        """
+        """Learn D_t, reading D_t and the memory S alone, from where `at` stands; `num_past` images came before."""
         learner, plan, at = self.learner, self.plan, self.at
         if at.phase == "train":
             images = chain([new, learner.memory.source_like(new)])  # D = D_t ∪ S

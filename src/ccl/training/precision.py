@@ -1,7 +1,4 @@
-"""The number format of forward passes: float32, bfloat16, or float16 with scaled losses.
-
-Autocast acts inside `Encoder`; embeddings leave it in float32, and losses, queues, updates and momentum stay there.
-"""
+"""The number format of forward passes inside `Encoder`: float32, bfloat16, or float16 with scaled losses."""
 
 import functools
 import signal

@@ -19,10 +19,7 @@ class NotFiniteError(ArithmeticError):
 def update(
     learner: Learner, batch: ViewBatch, optimizer: torch.optim.Optimizer, moment: tuple[int, int], done: float = 0.0
 ) -> dict[str, float]:
-    """Learn from one batch, this rank's share of it; each term's loss by its name.
-
-    Moment is (step, epoch), `done` the share of the step's updates that are made with this one.
-    """
+    """Learn from this rank's share of a batch at (step, epoch), `done` of the step; each term's loss by its name."""
     losses, context = learner.losses(batch, moment, done)  # L_contrast, L_ESQ, L_kd
     total = learner.total(losses)
     optimizer.zero_grad(set_to_none=True)

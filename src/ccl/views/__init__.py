@@ -1,7 +1,4 @@
-"""Views: augmentation recipes, and the viewer that makes views in batches on the training device.
-
-A view is a pure function of (seed, moment, image id, turn, view number), whatever batch the image is in.
-"""
+"""Views, made in batches on the training device: pure functions of (seed, moment, image id, turn, view number)."""
 
 from ccl.views.recipes import RECIPES as RECIPES
 from ccl.views.recipes import Recipe as Recipe

@@ -17,10 +17,7 @@ ORDERS = torch.tensor(list(permutations(range(4))))  # (24, 4): every order of O
 
 
 def jitter_(images: Tensor, factors: Tensor, orders: Tensor, chosen: Tensor) -> Tensor:
-    """The four operations on each chosen image, by its own factors (N, 4) and in its own order (N, 4), in place.
-
-    The images may be on a device; the rest is on the CPU.
-    """
+    """The four operations on each chosen image, by its factors and in its order, (N, 4) on the CPU, in place."""
     if images.device.type == "cpu" and images[:1].numel() >= _ONE_BY_ONE_FROM:
         return _jitter_one_by_one_(images, factors, orders, chosen)
     # Before each of the four rounds the chosen are sorted by what comes next, so that every operation runs once a

@@ -1,7 +1,4 @@
-"""Random parameters of a view, box and appearance: a pure function of (seed, moment, image id, turn, view).
-
-A box is (left, top, width, height) in pixels of the image.
-"""
+"""A view's random box (left, top, width, height in pixels) and appearance: pure functions of `ViewKey` and image."""
 
 import math
 from dataclasses import dataclass, fields
@@ -50,10 +47,7 @@ class Appearance:
 
 
 def drawn_boxes(recipe: Recipe, heights: Tensor, widths: Tensor, uniforms: Tensor | None) -> Tensor:
-    """Boxes (N, 4) of the views of images of these sizes (N,), by numbers (N, NUM_BOX_DRAWS or more) in [0, 1).
-
-    None: of the plain images.
-    """
+    """Boxes (N, 4) in images of these sizes (N,), by numbers (N, NUM_BOX_DRAWS or more) in [0, 1); None: plain ones."""
     if uniforms is None or recipe.crop == "whole":
         return plain_boxes(recipe, heights, widths)
     return random_boxes(recipe, heights, widths, uniforms[:, :NUM_BOX_DRAWS])

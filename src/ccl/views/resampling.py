@@ -182,10 +182,7 @@ def _band_matrices(kernels: Tensor, length: int, start: int, stop: int) -> Tenso
 
 @lru_cache(maxsize=32)
 def _bands(length: int, radius: int, start: int, stop: int, device: torch.device) -> Tensor:
-    """How often a pixel of a line lies at distance 0 … R from pixel start … stop - 1: (R+1, stop - start, near).
-
-    Pixels beyond the length lie near none.
-    """
+    """How often a pixel of a line lies at distance 0 … R from pixel start … stop - 1: (R+1, stop - start, near)."""
     near = _near(start, stop, radius, padded(length))
     places = torch.arange(start, min(stop, length))[:, None]
     offsets = torch.arange(-radius, radius + 1)

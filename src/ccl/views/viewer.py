@@ -1,7 +1,4 @@
-"""The viewer: from positions in a source to finished views, batch by batch.
-
-Small views cost by the call and not by the image, so views of several batches are made in one block.
-"""
+"""The viewer: from positions in a source to finished views, those of several small batches in one block."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
