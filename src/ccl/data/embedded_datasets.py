@@ -104,7 +104,9 @@ def _drawn(domain: str, num_each: int, size: int, seed: int, *, is_test: bool) -
         ink = _masks("".join(SYMBOLS), _SYMBOL_FONTS, num_each, size, rng, is_outlined=True)
         front, back = _colours(num, 0.8, 1.0, rng), _noisy(num, size, rng)
     else:
-        ink = _fields(num_each, size, rng)
+        # At twice the size, averaged down.
+        large = np.concatenate([draw(num_each, size * _TEXTURE_SUPERSAMPLING, rng) for draw in TEXTURES.values()])
+        ink = large.reshape(num, size, _TEXTURE_SUPERSAMPLING, size, _TEXTURE_SUPERSAMPLING).mean(axis=(2, 4))
         dark, light = _colours(num, 0.05, 0.4, rng), _colours(num, 0.6, 1.0, rng)
         swap = rng.random((num, 1, 1, 1)) < 0.5
         front, back = np.where(swap, dark, light), np.where(swap, light, dark)
@@ -137,22 +139,18 @@ def _noisy(num: int, size: int, rng: Rng) -> Floats:
     return np.asarray(_colours(num, 0.2, 0.5, rng) + strength * rng.standard_normal((num, size, size, 3)))
 
 
-@lru_cache(maxsize=32)
-def _font(name: str) -> ImageFont.FreeTypeFont:
+@lru_cache(maxsize=1024)
+def _master(font_name: str, character: str, is_outlined: bool) -> Image.Image:
+    """The glyph in white on black, centred, its longer side always `_GLYPH`."""
     import matplotlib
 
-    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{name}.ttf", 160)
-
-
-@lru_cache(maxsize=1024)
-def _master(font: str, character: str, is_outlined: bool) -> Image.Image:
-    """The glyph in white on black, centred, its longer side always `_GLYPH`."""
+    font = ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font_name}.ttf", 160)
     canvas = Image.new("L", (400, 400))
     draw = ImageDraw.Draw(canvas)
     # An outline is the stroke around a glyph whose inside is painted over.
     stroke = 9 if is_outlined else 0
     fill = 0 if is_outlined else 255
-    draw.text((200, 200), character, font=_font(font), anchor="mm", fill=fill, stroke_width=stroke, stroke_fill=255)
+    draw.text((200, 200), character, font=font, anchor="mm", fill=fill, stroke_width=stroke, stroke_fill=255)
     glyph = canvas.crop(canvas.getbbox())
     scale = _GLYPH / max(glyph.size)
     size = (max(1, round(glyph.width * scale)), max(1, round(glyph.height * scale)))
@@ -280,11 +278,3 @@ TEXTURES: dict[str, Draw] = {
     "bricks": _bricks,
     "waves": _waves,
 }
-
-
-def _fields(num_each: int, size: int, rng: Rng) -> Floats:
-    """Every texture `num_each` times, drawn at twice the size and averaged down: (10·num_each, H, W) in [0, 1]."""
-    large = np.concatenate([draw(num_each, size * _TEXTURE_SUPERSAMPLING, rng) for draw in TEXTURES.values()])
-    return np.asarray(
-        large.reshape(len(large), size, _TEXTURE_SUPERSAMPLING, size, _TEXTURE_SUPERSAMPLING).mean(axis=(2, 4))
-    )

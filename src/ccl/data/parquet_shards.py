@@ -1,6 +1,7 @@
 """Parquet files with a column of images: structs {bytes, path}, as Hugging Face datasets have them, or plain bytes."""
 
 import json
+from contextlib import suppress
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -65,7 +66,10 @@ def _labels(shard: Shard, file: Any) -> tuple[list[int] | int, list[str]]:
     column = next((name for name in LABEL_FIELDS if name in schema.names and is_label(schema.field(name).type)), None)
     if column is None:
         return -1, []
-    names = _names_of_numbers(schema.metadata, column)
+    names: list[str] = []
+    with suppress(ValueError, LookupError, TypeError):  # where Hugging Face names the numbers
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        names = [str(name) for name in features[column]["names"]]
     classes: dict[str, int] = {}
     labels = []
     try:
@@ -77,15 +81,6 @@ def _labels(shard: Shard, file: Any) -> tuple[list[int] | int, list[str]]:
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"shard {shard.path!r} is damaged: its column {column!r} can't be read") from error
     return labels, list(classes)
-
-
-def _names_of_numbers(metadata: dict[bytes, bytes] | None, column: str) -> list[str]:
-    """The class names of a column's numbers in Hugging Face's metadata; nothing where there are none."""
-    try:
-        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-        return [str(name) for name in features[column]["names"]]
-    except (ValueError, LookupError, TypeError):
-        return []
 
 
 def open_parquet(shard: Shard) -> Reader:
