@@ -1,7 +1,6 @@
 """Settings from presets, YAML files and --set: read safely, merged in order, and refused with advice."""
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,12 @@ from ccl.section import Explicit, merged
 from ccl.settings import WHOLE, Settings, own_defaults, settings_class
 from ccl.settings_files import parse_yaml, read_yaml, without_gone
 
+_PRESETS = Path(__file__).parent / "presets"
+
 
 def preset_names() -> list[str]:
     """The presets that come with the package."""
-    return sorted(path.name.removesuffix(".yaml") for path in _presets().iterdir() if path.name.endswith(".yaml"))
+    return sorted(path.stem for path in _PRESETS.glob("*.yaml"))
 
 
 def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Settings:
@@ -29,7 +30,10 @@ def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Setti
     (3, 5, 'convnet')
     """
     values, asked = without_gone(_read(preset_or_file)), parsed(assignments)
-    return validated(merged(_with_objective(values, asked), asked))
+    objective = asked.get("objective", values.get("objective"))
+    if objective != values.get("objective"):  # what it wants comes before what the preset has for its own
+        values = merged(values, own_defaults(str(objective), ""))
+    return validated(merged(values, asked))
 
 
 def read_settings(path: Path) -> Settings:
@@ -37,17 +41,20 @@ def read_settings(path: Path) -> Settings:
     return validated(read_yaml(path), are_whole=True)
 
 
-def _with_objective(values: Mapping[str, Any], asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A preset's values below what an objective wants that is asked for in the place of the preset's own."""
-    objective = asked.get("objective", values.get("objective"))
-    return values if objective == values.get("objective") else merged(values, own_defaults(str(objective), ""))
-
-
 def parsed(assignments: Sequence[str]) -> dict[str, Any]:
     """`a.b=c` assignments as nested values; later ones win."""
     values: dict[str, Any] = {}
     for assignment in assignments:
-        values = merged(values, _parse(assignment))
+        key, sign, text = assignment.partition("=")
+        if not sign or not key:
+            raise UserError(
+                f"--set takes key=value, such as --set epochs=10 or --set memory.per_cluster=5; got {assignment!r}"
+            )
+        value: Any = parse_yaml(f"value: {text}" if text else "value:", f"--set {assignment}").get("value")
+        value = Explicit(value) if isinstance(value, dict) else value
+        for part in reversed(key.strip().split(".")):
+            value = {part: value}
+        values = merged(values, value)
     return values
 
 
@@ -71,14 +78,10 @@ def dump_settings(settings: Settings) -> str:
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def _presets() -> Any:
-    return resources.files("ccl") / "presets"
-
-
 def _read(preset_or_file: str) -> dict[str, Any]:
     path = Path(preset_or_file)
     if preset_or_file in preset_names():
-        path = _presets() / f"{preset_or_file}.yaml"
+        path = _PRESETS / f"{preset_or_file}.yaml"
     elif not path.is_file():
         raise UserError(
             f"{preset_or_file!r} is neither a preset nor a file{did_you_mean(preset_or_file, preset_names())}"
@@ -90,19 +93,6 @@ def _read(preset_or_file: str) -> dict[str, Any]:
     if base not in preset_names():
         raise UserError(f"{preset_or_file}: extends names no preset: {base!r}{did_you_mean(str(base), preset_names())}")
     return merged(_read(base), values)
-
-
-def _parse(assignment: str) -> dict[str, Any]:
-    key, sign, text = assignment.partition("=")
-    if not sign or not key:
-        raise UserError(
-            f"--set takes key=value, such as --set epochs=10 or --set memory.per_cluster=5; got {assignment!r}"
-        )
-    value = parse_yaml(f"value: {text}" if text else "value:", f"--set {assignment}").get("value")
-    value = Explicit(value) if isinstance(value, dict) else value
-    for part in reversed(key.strip().split(".")):
-        value = {part: value}
-    return value if isinstance(value, dict) else {}
 
 
 def _explain(error: ValidationError, names: Sequence[str]) -> list[str]:

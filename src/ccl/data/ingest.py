@@ -60,7 +60,6 @@ class Chunk:
     images: Sequence[Opened]
     files: Sequence[bytes] = ()  # as they came; b"" for one that is longer than a PNG of its square; () of arrays
     bad: Sequence[BadImage] = ()  # met since the chunk before
-    num_known: int = 0  # likewise
 
     @property
     def positions(self) -> list[int]:
@@ -143,7 +142,6 @@ def collected(
     files = Spool(spool) if spool is not None and is_squared and source.image_size is None else None
     images: list[Opened] = []
     bad: list[BadImage] = []
-    num_known = 0
     for chunk in ingest(found, side, is_known, progress=progress, max_bad=max_bad):
         if isinstance(chunk.source, ArraySource) and is_squared:
             squares.append(chunk.source.images)
@@ -151,7 +149,6 @@ def collected(
             files.add(chunk.files)
         images += chunk.images
         bad += chunk.bad
-        num_known += chunk.num_known
     positions = torch.tensor([image.position for image in images], dtype=torch.int64)
     ids = torch.arange(len(images))
     if is_squared:
@@ -170,7 +167,7 @@ def collected(
         file_sizes=torch.tensor([image.num_bytes for image in images], dtype=torch.int64),
         positions=positions,
         skipped=tuple(bad),
-        num_known=num_known,
+        num_known=total - len(images) - len(bad),
     )
 
 
@@ -227,19 +224,16 @@ def ingest(
         return
     look = partial(_open, found, side, is_known, keeps_files)
     all_bad: list[BadImage] = []
-    images, squares, files = list[Opened](), list[Tensor](), list[bytes]()  # of the next chunk
-    num_bad = num_known = num_bytes = 0  # likewise
+    images, squares, files, bad = list[Opened](), list[Tensor](), list[bytes](), list[BadImage]()  # of the next chunk
+    num_bytes = 0  # of its files
     with _threads() as pool:
         for start in range(0, total, _LOT):
             lot = range(start, min(start + _LOT, total))
             for position, seen in zip(lot, pool.map(look, lot), strict=True):
                 report(position + 1, total)
                 if isinstance(seen, BadImage):
-                    all_bad.append(seen)
-                    num_bad += 1
-                elif seen is None:
-                    num_known += 1
-                else:
+                    bad.append(seen)
+                elif seen is not None:
                     images.append(seen[0])
                     squares.append(seen[1])
                     files.append(seen[2])
@@ -247,11 +241,11 @@ def ingest(
                 is_full = len(images) == CHUNK or (side is None and num_bytes > _HELD_BYTES)
                 if not is_full and position + 1 < total:
                     continue
+                all_bad += bad
                 if len(all_bad) <= max_bad / 100 * total:
                     here = EncodedSource(files) if side is None else _stacked(squares, side)
-                    yield Chunk(here, images, files, all_bad[len(all_bad) - num_bad :], num_known)
-                images, squares, files = [], [], []
-                num_bad = num_known = num_bytes = 0
+                    yield Chunk(here, images, files, bad)
+                images, squares, files, bad, num_bytes = [], [], [], [], 0
     if len(all_bad) > max_bad / 100 * total:
         raise TooManyBadError(all_bad, total, max_bad)
 
@@ -302,5 +296,5 @@ def _of_arrays(found: Found, side: int | None, is_known: IsKnown | None, report:
         if side is not None and source.image_size != (side, side):
             images = ArraySource(square_arrays(images, side), images.ids)
         opened = [Opened(at, digests[at], 0) for at in kept]
-        yield Chunk(images, opened, num_known=len(lot) - len(kept))
+        yield Chunk(images, opened)
         report(lot[-1] + 1, total)
