@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
+from ccl import run
 from ccl.loading import load_settings
-from ccl.runs import run
 
 backbone, width, batch_size, scratch = sys.argv[1:]
 settings = load_settings(

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from benchmarks.timing import Row, fastest
+from ccl import run
 from ccl.encoders import extract
 from ccl.evaluation import fit
 from ccl.loading import load_settings
 from ccl.memory import group, lowest_scores
 from ccl.reading import build_viewer
-from ccl.runs import run
 from ccl.runs.build import build_learner, build_selection
 from ccl.runs.probing import paper_accuracy
 from ccl.runs.session import peak_memory

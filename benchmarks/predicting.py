@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.timing import Row
+from ccl import run
 from ccl.loading import load_settings
-from ccl.runs import run
 from ccl.runs.forecast import seconds_here, work_of
 
 _SMALL_RESNET = ("encoder.backbone=resnet18", "encoder.width=16", "data.images_per_class=40", "epochs=3")

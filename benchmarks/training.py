@@ -11,12 +11,12 @@ from typing import cast
 import torch
 
 from benchmarks.timing import Row, fastest
+from ccl import run
 from ccl.data import chain, epoch_batches
 from ccl.encoders import MomentumEncoder
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import load_settings
 from ccl.reading import build_viewer
-from ccl.runs import run
 from ccl.runs.build import build_learner, build_plan
 from ccl.runs.session import Session
 from ccl.runs.stream_builder import build_stream

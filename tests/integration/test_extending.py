@@ -146,7 +146,7 @@ KILL = """
 import os, signal, sys
 from pathlib import Path
 from ccl.loading import load_settings
-from ccl.runs import run
+from ccl import run
 from ccl.training import Observer
 class Killer(Observer):
     num_updates = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from ccl.runs import run
+from ccl import run
 from ccl.runs.display import PlainDisplay
 from ccl.runs.run_folder import read_run
 from ccl.training.checkpoint import CheckpointStore

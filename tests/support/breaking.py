@@ -8,7 +8,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ccl.runs import run
+from ccl import run
 from ccl.runs.display import PlainDisplay
 from ccl.runs.run_folder import TIMES
 from ccl.settings import Settings

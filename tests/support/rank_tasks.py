@@ -13,14 +13,13 @@ from safetensors.torch import load_file
 from tiny import learn, tiny_settings
 from torch import Tensor
 
-from ccl import ranks
+from ccl import ranks, run
 from ccl.catalogue import NEGATIVES, OBJECTIVES
 from ccl.encoders import Encoder, extract
 from ccl.encoders.batch_norm import normalised_over_ranks
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
 from ccl.reading import build_viewer
-from ccl.runs import run
 from ccl.runs.build import build_learner
 from ccl.runs.run_folder import ENCODER
 from ccl.runs.stream_builder import Stream, build_stream

@@ -28,7 +28,7 @@ def encode(
 
     Example: ccl encode my-encoder "shards:photos/*.tar" -o features --shard 3/16
     """
-    from ccl.continual_encoder import ContinualEncoder
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder
     from ccl.runs.display import make_display
 
     encoder, display = ContinualEncoder(folder), make_display()

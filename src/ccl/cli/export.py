@@ -23,7 +23,7 @@ def export(
 
     Example: ccl export my-encoder -o encoder.onnx
     """
-    from ccl.continual_encoder import ContinualEncoder
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder
     from ccl.runs.display import make_display
 
     ContinualEncoder(folder).export(out, images=images or None, version=version, display=make_display())

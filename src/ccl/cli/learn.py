@@ -59,7 +59,7 @@ def learn(
     if keep and start is None:
         raise UserError("--keep is for an encoder that starts from weights; add --from")
 
-    from ccl.continual_encoder import ContinualEncoder
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder
     from ccl.continual_encoder.folder import EncoderFolder
     from ccl.continual_encoder.pretrained_start import begin_from
     from ccl.runs.display import make_display

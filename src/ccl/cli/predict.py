@@ -24,7 +24,7 @@ def predict(
 
     Example: ccl predict my-encoder new-photos/ -o predictions.csv
     """
-    from ccl.continual_encoder import ContinualEncoder
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder
     from ccl.runs.display import make_display
 
     ContinualEncoder(folder).predict(

@@ -46,15 +46,16 @@ def run(
         typer.echo(f"{out} holds this run already, complete; nothing to do")
         return
 
-    from ccl import ranks, runs  # after the settings: a typo is reported at once, torch takes seconds
+    from ccl import ranks  # after the settings: a typo is reported at once, torch takes seconds
     from ccl.reading import build_device
     from ccl.report.run_page import write_page
     from ccl.report.tables import print_tables
+    from ccl.runs import one_run
     from ccl.runs.display import make_display
 
     ranks.start(build_device(settings).type)
     display = make_display()
-    record = runs.run(settings, out, display)
+    record = one_run.run(settings, out, display)
     is_first = ranks.is_first()
     ranks.stop()
     if not is_first:

@@ -26,7 +26,7 @@ def search(
 
     Example: ccl search my-encoder query.jpg photos/ -k 10 -o search.html
     """
-    from ccl.continual_encoder import ContinualEncoder
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder
     from ccl.runs.display import make_display
 
     where = images or None

@@ -79,7 +79,7 @@ def rollback(
 
     Example: ccl rollback my-encoder --to 3
     """
-    from ccl.continual_encoder import ContinualEncoder
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder
 
     typer.echo(f"version {ContinualEncoder.open(folder).rollback(to)} is current again")
 
@@ -93,7 +93,7 @@ def pin(
 
     Example: ccl pin my-encoder 3
     """
-    from ccl.continual_encoder import ContinualEncoder
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder
     from ccl.errors import UserError
 
     encoder = ContinualEncoder.open(folder)

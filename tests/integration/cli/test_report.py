@@ -11,8 +11,8 @@ import processes
 import pytest
 from breaking import quiet
 
+from ccl import run
 from ccl.loading import load_settings
-from ccl.runs import run
 
 TINY = ("dataset=digits,capitals", "data.images_per_class=10", "batch_size=16", "epochs=1", "threads=1")
 

@@ -13,8 +13,9 @@ from drops import Deliver, deliver_to
 from networks import make_encoder
 from PIL import Image
 
+from ccl import FrozenEncoder
 from ccl.cli import main
-from ccl.continual_encoder import FrozenEncoder, continual_encoder
+from ccl.continual_encoder import continual_encoder
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.data import load_dataset
 from ccl.encoders import EncoderOptions

@@ -13,7 +13,7 @@ import torch
 from canary import Canary
 from safetensors.torch import save_file
 
-from ccl.continual_encoder import FrozenEncoder
+from ccl import FrozenEncoder
 from ccl.continual_encoder.classifiers import (
     Classifier,
     default_path,

@@ -20,7 +20,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from ccl.continual_encoder import FrozenEncoder, exporting
+from ccl import FrozenEncoder
+from ccl.continual_encoder import exporting
 from ccl.continual_encoder.exporting import (
     Exported,
     card,

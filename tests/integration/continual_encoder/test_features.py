@@ -12,8 +12,8 @@ import torch
 from canary import Canary
 from made_shards import png, write_tar
 
+from ccl import FrozenEncoder
 from ccl.atomic_files import check_target
-from ccl.continual_encoder import FrozenEncoder
 from ccl.continual_encoder.features import (
     MANIFEST,
     Manifest,

@@ -15,8 +15,8 @@ from drops import TINY, Deliver, deliver_to
 from PIL import Image
 from torch import Tensor
 
-from ccl import ContinualEncoder
-from ccl.continual_encoder import FrozenEncoder, show
+from ccl import ContinualEncoder, FrozenEncoder
+from ccl.continual_encoder import show
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.judge import MOMENT, ProbeReport, probe, recognised, verdict_of, warnings
 from ccl.continual_encoder.show import (
@@ -174,7 +174,7 @@ def test_the_whole_object(probed: tuple[ContinualEncoder, Path]) -> None:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    from ccl.continual_encoder import EncoderTransformer
+    from ccl import EncoderTransformer
 
     encoder, folder = probed
     assert repr(encoder) == f"ContinualEncoder.open({str(encoder.folder)!r})"

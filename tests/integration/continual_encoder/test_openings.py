@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from drops import TINY, Deliver
 
-from ccl import ContinualEncoder
-from ccl.continual_encoder import FrozenEncoder, continual_encoder, searching
+from ccl import ContinualEncoder, FrozenEncoder
+from ccl.continual_encoder import continual_encoder, searching
 
 _opened: list[str] | None = None
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from ccl.continual_encoder import FrozenEncoder, searching
+from ccl import FrozenEncoder
+from ccl.continual_encoder import searching
 from ccl.continual_encoder.features import write_features
 from ccl.continual_encoder.searching import (
     Answer,

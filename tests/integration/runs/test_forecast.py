@@ -7,10 +7,11 @@ import torch
 from breaking import quiet
 from tiny import tiny_settings
 
+from ccl import run
 from ccl.catalogue import OBJECTIVES
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.runs import forecast, run
+from ccl.runs import forecast
 from ccl.runs.build import build_learner, build_plan
 from ccl.runs.forecast import (
     clock,

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from benchmarks import kept_runs
 
+from ccl import run
 from ccl.loading import load_settings
 from ccl.report.arm_table import arm_table, differences
 from ccl.report.arms import make_arms
 from ccl.report.tables import to_markdown
-from ccl.runs import run
 from ccl.runs.run_folder import RunRecord, read_run
 
 TINY = ["dataset=digits,greek", "data.images_per_class=12", "epochs=1", "encoder.width=8", "threads=1"]

@@ -8,12 +8,13 @@ import pytest
 from breaking import quiet
 from tiny import TINY
 
+from ccl import run
 from ccl.errors import UserError
 from ccl.evaluation import fit_paper
 from ccl.report.paper_artefacts import ARTEFACTS, choose
 from ccl.report.run_page import write_outcome
 from ccl.report.tables import text
-from ccl.runs import probing, run
+from ccl.runs import probing
 from ccl.runs.grid_cells import make_cells
 
 NAMES = ["table1", "ablation", "queue-size", "clusters", "objectives", "figure1a", "figure1b", "transfer"]

@@ -9,7 +9,7 @@ from made_shards import labelled_tars
 from rank_tasks import images_met
 from tiny import tiny_settings
 
-from ccl.runs import run
+from ccl import run
 from ccl.settings import Settings
 
 

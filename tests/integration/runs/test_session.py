@@ -10,8 +10,8 @@ import torch
 from breaking import quiet
 from tiny import learn, tiny_settings
 
+from ccl import run
 from ccl.errors import UserError
-from ccl.runs import run
 from ccl.runs.build import build_learner
 from ccl.runs.folder_lock import STATUS, locked
 from ccl.runs.one_run import stored

@@ -8,11 +8,11 @@ from PIL import Image
 from rich.console import Console
 from tiny import TINY
 
+from ccl import run
 from ccl.data import class_incremental
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.report.arm_table import stamp
-from ccl.runs import run
 from ccl.runs.display import PlainDisplay
 from ccl.runs.forecast import step_sizes
 from ccl.runs.one_run import worth_knowing

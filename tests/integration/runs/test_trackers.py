@@ -23,9 +23,9 @@ from tracker_story import (
     without_times,
 )
 
+from ccl import run
 from ccl.errors import StoppedError, UserError
 from ccl.loading import load_settings
-from ccl.runs import run
 from ccl.runs.display import PlainDisplay
 from ccl.runs.folder_lock import SETTINGS
 from ccl.runs.run_folder import METRICS

@@ -8,13 +8,13 @@ from breaking import listening
 from tiny import learn, tiny_settings
 
 from ccl import memory as memory_module
+from ccl import run
 from ccl.data import ImageSource, chain
 from ccl.encoders import extract
 from ccl.errors import UserError
 from ccl.memory import estimate_num_clusters, group, herding
 from ccl.memory.budget import in_turns
 from ccl.reading import build_viewer
-from ccl.runs import run
 from ccl.runs.build import build_learner, build_selection
 from ccl.runs.stream_builder import build_stream
 from ccl.seeding import permutation

@@ -8,9 +8,9 @@ import torch
 from breaking import quiet
 from tiny import Watcher, learn, same, tiny_settings
 
+from ccl import run
 from ccl.encoders import extract
 from ccl.reading import build_viewer
-from ccl.runs import run
 from ccl.runs.build import build_learner
 from ccl.runs.stream_builder import build_stream
 from ccl.training.checkpoint import CheckpointStore

@@ -14,9 +14,9 @@ from networks import make_encoder
 from tiny import Watcher, learn, tiny_settings
 from torch import Tensor, nn
 
+from ccl import run
 from ccl.errors import UserError
 from ccl.reading import build_device, uses_channels_last
-from ccl.runs import run
 from ccl.runs.build import build_learner, build_plan
 from ccl.runs.stream_builder import build_stream
 from ccl.training import NotFiniteError, Progress, precision

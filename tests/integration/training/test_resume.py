@@ -14,8 +14,8 @@ from breaking import BrokenError, assert_same, break_after, listening, quiet, ru
 from combinations import ALL_PAIRS
 from tiny import tiny_settings
 
+from ccl import run
 from ccl.errors import StoppedError, UserError
-from ccl.runs import run
 from ccl.settings import Settings
 from ccl.training import Learner
 from ccl.training import loop as loop_module

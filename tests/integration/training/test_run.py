@@ -9,10 +9,10 @@ from breaking import listening, quiet
 from PIL import Image
 from safetensors.torch import load_file
 
+from ccl import run
 from ccl.encoders import Encoder
 from ccl.errors import UserError
 from ccl.loading import load_settings
-from ccl.runs import run
 from ccl.runs.run_folder import read_run
 
 FOLDER = (

@@ -9,9 +9,9 @@ from breaking import quiet
 from networks import make_encoder
 from tiny import learn, tiny_settings
 
+from ccl import run
 from ccl.catalogue import OBJECTIVES
 from ccl.loading import load_settings
-from ccl.runs import run
 
 VIT = "encoder.backbone=vit_tiny"
 

@@ -8,11 +8,11 @@ from breaking import assert_same, quiet, run_broken
 from safetensors.torch import load_file
 from tiny import Watcher, learn, same, tiny_settings
 
+from ccl import run
 from ccl.data import chain
 from ccl.encoders import Encoder, extract
 from ccl.encoders.batch_norm_statistics import reestimate
 from ccl.reading import build_viewer
-from ccl.runs import run
 from ccl.runs.build import build_learner
 from ccl.runs.stream_builder import build_stream
 from ccl.training import Learner
