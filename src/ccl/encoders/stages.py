@@ -23,7 +23,8 @@ def stages(network: nn.Module) -> list[Stage]:
     is_stem = True
     for name, is_block in _pieces(network, ""):
         is_first_block = is_block and is_stem
-        if groups and not is_first_block and (is_stem or _is_norm(network.get_submodule(name))):
+        is_norm = all(parameter.ndim < 2 for parameter in network.get_submodule(name).parameters())
+        if groups and not is_first_block and (is_stem or is_norm):
             groups[-1].append(name)
         else:
             groups.append([name])
@@ -60,10 +61,6 @@ def _pieces(module: nn.Module, prefix: str) -> list[tuple[str, bool]]:
 def _is_list(module: nn.Module) -> bool:
     is_container = isinstance(module, nn.Sequential | nn.ModuleList)
     return is_container and sum(_size(child) > 0 for child in module.children()) > 1
-
-
-def _is_norm(module: nn.Module) -> bool:
-    return all(parameter.ndim < 2 for parameter in module.parameters())
 
 
 def _size(module: nn.Module) -> int:

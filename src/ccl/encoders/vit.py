@@ -23,13 +23,10 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        tokens = tokens + self._attended(self.norm1(tokens))
+        parts = self.qkv(self.norm1(tokens)).unflatten(2, (3, self.num_heads, -1))  # (N, L, 3, heads, ·)
+        found = F.scaled_dot_product_attention(*parts.permute(2, 0, 3, 1, 4).unbind(0))  # (N, heads, L, ·)
+        tokens = tokens + self.proj(found.transpose(1, 2).flatten(2))
         return cast(Tensor, tokens + self.mlp(self.norm2(tokens)))  # (N, L, C)
-
-    def _attended(self, tokens: Tensor) -> Tensor:
-        parts = self.qkv(tokens).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (3, N, heads, L, ·)
-        found = F.scaled_dot_product_attention(*parts.unbind(0))  # (N, heads, L, ·)
-        return cast(Tensor, self.proj(found.transpose(1, 2).flatten(2)))  # (N, L, C)
 
 
 class ViT(nn.Module):

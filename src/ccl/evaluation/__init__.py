@@ -1,6 +1,4 @@
-"""What a representation is worth: features of a frozen encoder, linear and nearest-neighbour probes on them, the
-accuracy matrix of a stream with the row of the random encoder, Forgetting, plasticity and Forward Transfer; without
-labels, health and drift.
+"""What a representation is worth: probes of a frozen encoder, the accuracy matrix of a stream, health and drift.
 
 Two linear protocols exist and every number names its own: "cached" (`fit`, solved to the optimum on features read once)
 and "paper" (`fit_paper`, the paper's SGD over augmented images).

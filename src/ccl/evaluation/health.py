@@ -7,8 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ccl.data import evenly_spaced
-
 _CHUNK = 1024  # rows of the similarity matrix held at one time
 # A convention, not calibrated: a fresh ConvNet was seen at 0.976 on noise images, so the line must lie above that.
 _ONE_POINT_COSINE = 0.99
@@ -59,11 +57,8 @@ def alignment(first: Tensor, second: Tensor) -> float:
 class Health:
     """Measures of embeddings without labels; nan where the embeddings aren't finite."""
 
-    num_rows: int
-    dim: int
     effective_rank: float
     mean_cosine: float
-    uniformity: float
     reasons: tuple[str, ...]  # why it counts as collapsed, in words; empty when it doesn't
 
     @property
@@ -71,26 +66,18 @@ class Health:
         return bool(self.reasons)
 
     @classmethod
-    def of(cls, embeddings: Tensor, max_rows: int = 4096) -> "Health":
-        """Measure (N, D) with N of at least 2; of more than `max_rows` rows, that many at even distances are read."""
-        num_rows, dim = embeddings.shape
-        if num_rows < 2:
+    def of(cls, embeddings: Tensor) -> "Health":
+        """Measure (N, D) with N of at least 2."""
+        if len(embeddings) < 2:
             raise ValueError(f"embeddings must be (N, D) with N of at least 2, got shape {tuple(embeddings.shape)}")
-        embeddings = embeddings[evenly_spaced(num_rows, max_rows)]
         if not torch.isfinite(embeddings).all():
-            return cls(num_rows, dim, math.nan, math.nan, math.nan, ("the embeddings contain nan or infinity",))
+            return cls(math.nan, math.nan, ("the embeddings contain nan or infinity",))
         rank, cosine = effective_rank(embeddings), mean_cosine(embeddings)
-        reasons = collapse_reasons(rank, cosine, bool((embeddings == 0).all()))
-        return cls(num_rows, dim, rank, cosine, uniformity(embeddings), reasons)
-
-
-def collapse_reasons(rank: float, cosine: float, is_zero: bool = False) -> tuple[str, ...]:
-    """The signs of collapse in words; none for healthy embeddings."""
-    if is_zero:
-        return ("all embeddings are zero",)
-    reasons = []
-    if cosine > _ONE_POINT_COSINE:
-        reasons.append(f"all images have nearly the same embedding (mean cosine similarity {cosine:.4f})")
-    if rank < _FEWEST_DIRECTIONS:
-        reasons.append(f"the embeddings use only one direction (effective rank {rank:.2f})")
-    return tuple(reasons)
+        if (embeddings == 0).all():
+            return cls(rank, cosine, ("all embeddings are zero",))
+        reasons = []
+        if cosine > _ONE_POINT_COSINE:
+            reasons.append(f"all images have nearly the same embedding (mean cosine similarity {cosine:.4f})")
+        if rank < _FEWEST_DIRECTIONS:
+            reasons.append(f"the embeddings use only one direction (effective rank {rank:.2f})")
+        return cls(rank, cosine, tuple(reasons))

@@ -27,7 +27,6 @@ class Solution:
     l2: float
     steps: Tensor  # (m, C, 1+F): the last steps, the latest at the end
     changes: Tensor  # (m, C, 1+F): what each changed in the gradient
-    num_evaluations: int = 0
 
     def under(self, l2: float) -> "Solution":
         """The same with changes as they would be under another penalty, whose part of them is known."""
@@ -76,15 +75,13 @@ class LogisticRegression:
         weights = self.rows.new_zeros(self.num_classes, self.rows.shape[1])  # (C, 1+F)
         now = Solution(weights, l2, weights[None][:0], weights[None][:0]) if start is None else start.under(l2)
         value, gradient = self.evaluate(now.weights, l2)
-        num_evaluations = 1
         for iteration in range(max_iterations):
             if iteration % _REBUILD_EVERY == 0:
                 precondition = self.preconditioner(now.weights, l2)
             step = _newton_step(gradient, now, precondition)
             if _dot(step, gradient) <= tolerance**2 * min(1.0, value):
                 break
-            there, new_value, new_gradient, tries = self._descend(now.weights, step, value, gradient, l2)
-            num_evaluations += tries
+            there, new_value, new_gradient = self._descend(now.weights, step, value, gradient, l2)
             if new_value is None:  # rounding hides any further fall
                 break
             moved, change = there - now.weights, new_gradient - gradient
@@ -95,24 +92,23 @@ class LogisticRegression:
                 )
                 now = replace(now, steps=steps, changes=changes)
             now, value, gradient = replace(now, weights=there), new_value, new_gradient
-        return replace(now, num_evaluations=num_evaluations)
+        return now
 
     def _descend(
         self, weights: Tensor, step: Tensor, value: float, gradient: Tensor, l2: float
-    ) -> tuple[Tensor, float | None, Tensor, int]:
-        """Go back along the step until the objective falls enough (Armijo): weights, value, gradient, evaluations."""
+    ) -> tuple[Tensor, float | None, Tensor]:
+        """Go back along the step until the objective falls enough (Armijo): weights, value or None, and gradient."""
         slope = _dot(step, gradient)
         slack = 10 * torch.finfo(weights.dtype).eps * abs(value)  # the value is only known to this precision
-        length, tries = 1.0, 0
+        length = 1.0
         while length > 1e-4:
             there = weights - length * step
             new_value, new_gradient = self.evaluate(there, l2)
-            tries += 1
             if new_value <= value - 1e-4 * length * slope + slack:
-                return there, new_value, new_gradient, tries
+                return there, new_value, new_gradient
             rise = new_value - value + length * slope  # above the tangent
             length *= max(0.1, min(0.5, length * slope / (2 * rise)))  # to the vertex of the parabola
-        return weights, None, gradient, tries
+        return weights, None, gradient
 
     def evaluate(self, weights: Tensor, l2: float) -> tuple[float, Tensor]:
         """The objective and its gradient (C, 1+F)."""

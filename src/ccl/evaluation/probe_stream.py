@@ -16,7 +16,7 @@ from ccl.evaluation.probes import CACHED_PROTOCOL, LinearClassifier, fair_voters
 from ccl.views import Viewer
 
 FitImages = Callable[[ImageSource, Tensor], LinearClassifier]  # of images and their labels (N,)
-NUM_HEALTH_IMAGES = 2048  # a sample only: every pair of them is compared
+NUM_HEALTH_IMAGES = 2048  # of which the health is measured, at even distances
 
 
 @dataclass(frozen=True)

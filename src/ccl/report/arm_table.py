@@ -144,7 +144,10 @@ def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_r
     own = [one for one in tested if one.arm is arm]
     beside = {kind: found[0] for kind in KINDS if len(found := [one for one in own if one.kind == kind]) == 1}
     finetuning = beside.get("finetuning")
-    share = None if finetuning is None else finetuning.share
+    share, closed = None if finetuning is None else finetuning.share, None
+    if share is not None:
+        bounds = interval(100 * share.low, 100 * share.high, 0)
+        closed = f"{100 * share.value:z.0f}" + ("" if bounds is None else f" ({bounds})")
     measured = (() if has_paper_probe(arms) else ALONG_THE_STREAM), ("Training (s)", "Memory (MB)")
     along, prices = ({name: arm.estimate(MEASURES[name]) for name in names} for names in measured)
     kept = [arm.mean(stored(what)) for what in STORED]
@@ -157,7 +160,7 @@ def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_r
         "Above Finetuning": None if finetuning is None else finetuning.difference,
         "p": None if finetuning is None else finetuning.p_in_words,
         "In words": None if finetuning is None else finetuning.words,
-        "Gap closed (%)": None if share is None else _with_bounds(share),
+        "Gap closed (%)": closed,
         "Above Simple Rehearsal": _in_one_cell(beside.get("simple_rehearsal")),
         "Above the first value": _in_one_cell(beside.get(FIRST_VALUE)),
         **along,
@@ -165,11 +168,6 @@ def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_r
         **prices,
         "Stored (kB)": None if math.isnan(sum(kept)) else sum(kept),
     }
-
-
-def _with_bounds(share: Share) -> str:
-    bounds = interval(100 * share.low, 100 * share.high, 0)
-    return f"{100 * share.value:z.0f}" + ("" if bounds is None else f" ({bounds})")
 
 
 def _in_one_cell(found: Comparison | None) -> str | None:

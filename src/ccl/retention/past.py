@@ -81,14 +81,13 @@ class Predictor(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         wide: Tensor = self.first(rows)  # (N, hidden)
         num_groups = getattr(self.norm, "num_groups", 1)
-        # One row to a group has no statistics of its own: such a small batch is normalised with the running ones.
-        normed = self.norm(wide) if len(rows) >= 2 * num_groups or not self.training else self._evaluated(wide)
-        predicted: Tensor = self.last(F.relu(normed))
+        if len(rows) >= 2 * num_groups or not self.training:
+            wide = self.norm(wide)
+        else:  # one row to a group has no statistics of its own: such a small batch has the running ones
+            norm = self.norm
+            wide = F.batch_norm(wide, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
+        predicted: Tensor = self.last(F.relu(wide))
         return rows + predicted if self.shortcut else predicted
-
-    def _evaluated(self, wide: Tensor) -> Tensor:
-        norm = self.norm
-        return F.batch_norm(wide, norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=norm.eps)
 
     def restart(self, *context: int | str) -> None:
         """Initialise again, with weights that are a pure function of the context."""
