@@ -58,11 +58,7 @@ class Job:
 
     def words_since(self, start: int) -> list[str]:
         """The lines of its log from this byte on: not every way of starting it writes before it fails."""
-        if not self.log.exists():
-            return []
-        with self.log.open("rb") as log:
-            log.seek(start)
-            text = log.read().decode(errors="replace")
+        text = self.log.read_bytes()[start:].decode(errors="replace") if self.log.exists() else ""
         return [line.strip() for line in text.splitlines() if line.strip()]
 
 

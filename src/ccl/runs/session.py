@@ -88,7 +88,13 @@ class Session:
         ranks.wait()
         _refuse_differences(self._stamp)
         checkpoint = self._store.newest()
-        _refuse_disagreement(0 if checkpoint is None else checkpoint.number)  # also: no one writes before all have read
+        number = 0 if checkpoint is None else checkpoint.number
+        largest, negated = ranks.largest(number, -number)  # also: no one writes before all have read
+        if largest != -negated:
+            raise UserError(
+                f"the processes found different checkpoints ({-negated:08d} and {largest:08d}); "
+                "--out must be a folder that all machines share"
+            )
         for path, reason in self._store.bad:
             self.display.note(f"skipped a bad checkpoint: {path}: {reason}")
         if checkpoint is None:
@@ -177,15 +183,6 @@ def _refuse_differences(made: Mapping[str, Any]) -> None:
     for name in ("settings", "data"):
         if made[name] != firsts[name]:
             raise UserError(f"rank {ranks.rank()} has other {name} than the first; all machines need the same")
-
-
-def _refuse_disagreement(number: int) -> None:
-    largest, negated = ranks.largest(number, -number)
-    if largest != -negated:
-        raise UserError(
-            f"the processes found different checkpoints ({-negated:08d} and {largest:08d}); "
-            "--out must be a folder that all machines share"
-        )
 
 
 def peak_memory() -> int:
