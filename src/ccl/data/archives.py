@@ -79,14 +79,12 @@ def unpack(archive: Path, scratch: Path, progress: Progress | None = None) -> Un
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, UserError) or not isinstance(error, DAMAGE):
             raise
-        raise UserError(_explained(archive, scratch, error)) from error
-
-
-def _explained(archive: Path, scratch: Path, error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror and error.errno != errno.EINVAL:  # that is a seek to nowhere
-        return f"can't unpack {str(archive)!r} into {str(scratch)!r}: {error.strerror}"
-    why = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"{str(archive)!r} is damaged or not an archive of its suffix ({why}); fetch it again, or {_BY_HAND}"
+        if isinstance(error, OSError) and error.strerror and error.errno != errno.EINVAL:  # that is a seek to nowhere
+            told = f"can't unpack {str(archive)!r} into {str(scratch)!r}: {error.strerror}"
+        else:
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            told = f"{str(archive)!r} is damaged or not an archive of its suffix ({why}); fetch it again, or {_BY_HAND}"
+        raise UserError(told) from error
 
 
 def _unpack(archive: Path, file: BinaryIO, goal: Path, progress: Progress | None) -> Unpacked:

@@ -109,8 +109,7 @@ def _hostile(outside: Path) -> dict[str, tuple[list[bytes], int, int]]:
             1,
             0,
         ),
-        "hard link": ([tar_entry("h.png", tarfile.LNKTYPE, f"{outside}/secret.png")], 0, 1),
-        "hard link within": ([tar_entry("h.png", tarfile.LNKTYPE, "good.png")], 0, 1),
+        "hard links": ([tar_entry("h.png", tarfile.LNKTYPE, to) for to in (f"{outside}/secret.png", "good.png")], 0, 2),
         "link to be written through": (
             [
                 tar_entry("0000001.png", tarfile.SYMTYPE, f"{outside}/secret.png"),
@@ -119,12 +118,9 @@ def _hostile(outside: Path) -> dict[str, tuple[list[bytes], int, int]]:
             1,
             1,
         ),
-        "character device": ([tar_entry("d.png", tarfile.CHRTYPE)], 0, 1),
-        "block device": ([tar_entry("d.png", tarfile.BLKTYPE)], 0, 1),
-        "pipe": ([tar_entry("p.png", tarfile.FIFOTYPE)], 0, 1),
+        "devices": ([tar_entry("d.png", kind) for kind in (tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)], 0, 3),
         "folder": ([tar_entry("f.png", tarfile.DIRTYPE)], 0, 0),
-        "sparse": ([sparse_entry("s.png", 3_000_000)], 0, 1),
-        "pax sparse": ([_pax_sparse("s.png", 3_000_000)], 0, 1),
+        "sparse": ([sparse_entry("s.png", 3_000_000), _pax_sparse("s.png", 3_000_000)], 0, 2),
         "same name": ([tar_entry("t.png", content=b"first"), tar_entry("t.png", content=b"second")], 2, 0),
         "odd names": ([tar_entry("a\nb.png", content=b"x"), tar_entry(b"\xff\xfe.png", content=b"x")], 2, 0),
         "no suffix": (
