@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from crash_test import fingerprint
-from in_ranks import free_port
 from processes import Process
 from tiny import TINY
 
@@ -207,57 +206,6 @@ def test_a_rank_that_fails_is_heard_and_ends_the_others(tmp_path: Path) -> None:
     assert "this is a fault of ccl" not in told
     assert status(tmp_path / "run")["state"] in ("stopped", "failed")
     assert not (tmp_path / "run" / "encoder.safetensors").exists()
-
-
-# As the real ones, which `test_slurm.py` has. Both machines are this one, a torchrun for each; srun kills its tasks
-# when it is signalled itself, and scancel reaches them.
-STAND_INS = {
-    "srun": """
-HERE=$(dirname "$0")
-"$@" & A=$!
-"$@" & B=$!
-echo "$A $B" > "$HERE/tasks"
-trap 'pkill -KILL -P $A,$B; kill -KILL $A $B' TERM
-wait $A; CODE=$?; wait $B
-exit $CODE
-""",
-    "scancel": """
-[ "$*" = "--signal=TERM $SLURM_JOB_ID.0" ] || exit 1
-kill -TERM $(cat "$(dirname "$0")/tasks")
-""",
-    "scontrol": 'if [ "$1" = show ]; then echo unknown.invalid; else echo "requeued job $2"; fi',
-}
-
-
-@pytest.mark.slow
-def test_the_slurm_script_starts_two_machines_stops_in_time_and_asks_to_resume(tmp_path: Path) -> None:
-    for name, body in STAND_INS.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    folder = tmp_path / "run"
-    environment = os.environ | {
-        "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "OUT": str(folder),
-        "PRESET": "demo",
-        "HEAD": "localhost",
-        "PORT": str(free_port()),
-        "SLURM_JOB_NODELIST": "both",
-        "SLURM_NNODES": "2",
-        "SLURM_GPUS_PER_NODE": "1",
-        "SLURM_CPUS_PER_TASK": "1",
-        "SLURM_JOB_ID": "77",
-    }
-    assignments = [word for assignment in SMALL for word in ("--set", assignment)]
-    script = Path(__file__).parents[2] / "examples" / "slurm.sh"
-    words = ["bash", str(script), *assignments]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
-    wait_until(folder, process, is_learning(1, 2))
-    process.send_signal(signal.SIGTERM)
-    told = finish(process, 60)
-    assert "requeued job 77" in told, told
-    assert "its state is saved, the same command resumes" in told
-    assert status(folder)["state"] == "stopped"
-    assert json.loads((folder / "protocol.json").read_text())["world_size"] == 2
 
 
 def test_what_cannot_work_is_refused_once_in_one_line(tmp_path: Path) -> None:

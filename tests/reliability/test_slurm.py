@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import processes
 import pytest
 from crash_test import fingerprint
 from real_slurm import RealSlurm, free_ports, wait_until, why_not
@@ -21,31 +22,13 @@ pytestmark = [
 ]
 
 HANG = 600  # seconds: what nothing here comes near
-SMALL = [
-    "--set=dataset=symbols,textures",
-    "--set=data.images_per_class=6",
-    "--set=data.classes=3",
-    "--set=batch_size=6",
-    "--set=encoder.width=4",
-    "--set=memory.per_cluster=2",
-    "--set=probe.after=never",
-    "--set=threads=1",
-    "--set=checkpoint.minutes=0.01",
-]
+SMALL = [*processes.SMALL, "--set=probe.after=never", "--set=checkpoint.minutes=0.01"]
 TWELVE = [*SMALL, "--set=epochs=10", "--strategies=finetuning,ccl", "--seeds=0-5"]
 ONE = ["--strategies=ccl", "--seeds=0"]
 RANKS = [
-    *SMALL,
-    "--set=data.resize=16",
-    "--set=data.images_per_class=20",
-    "--set=data.classes=4",
-    "--set=epochs=6",
-    "--set=batch_size=16",
-    "--set=encoder.dim=16",
-    "--set=encoder.batch_norm_groups=2",
-    "--set=moco_v2.queue_size=64",
-    "--set=extra_sample_queue.size=16",
-    "--set=device=cpu",
+    *(*SMALL, "--set=data.resize=16", "--set=data.images_per_class=20", "--set=data.classes=4", "--set=epochs=6"),
+    *("--set=batch_size=16", "--set=encoder.dim=16", "--set=encoder.batch_norm_groups=2", "--set=device=cpu"),
+    *("--set=moco_v2.queue_size=64", "--set=extra_sample_queue.size=16"),
 ]
 
 

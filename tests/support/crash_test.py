@@ -15,18 +15,9 @@ from ccl.training.checkpoint import CheckpointStore
 
 # Three steps of embedded images, some ten seconds of learning on one thread.
 SMALL = (
-    "dataset=symbols,textures,greek",
-    "data.images_per_class=40",
-    "data.classes=6",
-    "epochs=8",
-    "batch_size=24",
-    "encoder.width=8",
-    "encoder.dim=32",
-    "moco_v2.queue_size=128",
-    "extra_sample_queue.size=32",
-    "memory.per_cluster=4",
-    "threads=1",
-    "device=cpu",
+    *("dataset=symbols,textures,greek", "data.images_per_class=40", "data.classes=6", "epochs=8", "batch_size=24"),
+    *("encoder.width=8", "encoder.dim=32", "moco_v2.queue_size=128", "extra_sample_queue.size=32"),
+    *("memory.per_cluster=4", "threads=1", "device=cpu"),
 )
 
 

@@ -17,6 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+# Of `ccl run demo` and `ccl compare demo`: a run of a few seconds.
+SMALL = [
+    *("--set=dataset=symbols,textures", "--set=data.images_per_class=6", "--set=data.classes=3", "--set=batch_size=6"),
+    *("--set=encoder.width=4", "--set=memory.per_cluster=2", "--set=threads=1"),
+]
+
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(
     ["torch", "torch._dynamo", "sklearn.cluster", "matplotlib.figure", "PIL.Image", "pydantic", "typer", "rich", "yaml"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from disk_calls import hear_of_disk_calls
 
 from ccl.atomic_files import make_folder, remove, replacing, write_csv, write_file, write_folder
 
@@ -16,19 +17,7 @@ Call = tuple[str, str, int]  # what was called, on which name, how many bytes we
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Every fsync and rename from now on, in order."""
     made: list[Call] = []
-    fsync, rename = os.fsync, os.replace
-
-    def noted_fsync(handle: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
-        made.append(("fsync", path.name, path.stat().st_size if path.is_file() else 0))
-        fsync(handle)
-
-    def noted_replace(old: Path, new: Path) -> None:
-        made.append(("replace", new.name, old.stat().st_size if old.is_file() else 0))
-        rename(old, new)
-
-    monkeypatch.setattr(os, "fsync", noted_fsync)
-    monkeypatch.setattr(os, "replace", noted_replace)
+    hear_of_disk_calls(monkeypatch, lambda kind, path, size: made.append((kind, path.name, size)))
     return made
 
 
@@ -59,23 +48,17 @@ def test_a_file_is_synced_before_its_rename_and_its_folder_after(
     assert os.listdir(tmp_path) == ["a.json"]
 
 
-def _fail_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], int]:
-    """The `number`-th fsync or rename raises; returns how many were made."""
-    num_calls = 0
+def _fail_at(monkeypatch: pytest.MonkeyPatch, number: int) -> list[str]:
+    """The `number`-th fsync or rename raises; a list of those that were asked for."""
+    made: list[str] = []
 
-    def failing(function: Callable[..., None]) -> Callable[..., None]:
-        def call(*arguments: object) -> None:
-            nonlocal num_calls
-            num_calls += 1
-            if num_calls == number:
-                raise OSError(5, "Input/output error")
-            function(*arguments)
+    def note(kind: str, path: Path, size: int) -> None:
+        made.append(kind)
+        if len(made) == number:
+            raise OSError(5, "Input/output error")
 
-        return call
-
-    monkeypatch.setattr(os, "fsync", failing(os.fsync))
-    monkeypatch.setattr(os, "replace", failing(os.replace))
-    return lambda: num_calls
+    hear_of_disk_calls(monkeypatch, note)
+    return made
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -84,14 +67,14 @@ def test_a_failure_at_any_call_leaves_a_whole_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, str], None], number: int, expected: str
 ) -> None:
     write(tmp_path / "a.json", "old")
-    num_calls = _fail_at(monkeypatch, number)
+    made = _fail_at(monkeypatch, number)
     if number < 4:
         with pytest.raises(OSError, match="Input/output error"):
             write(tmp_path / "a.json", "new")
-        assert num_calls() == number  # nothing is tried after a failure
+        assert len(made) == number  # nothing is tried after a failure
     else:
         write(tmp_path / "a.json", "new")
-        assert num_calls() == 3
+        assert len(made) == 3
     assert (tmp_path / "a.json").read_text() == expected
     assert os.listdir(tmp_path) == ["a.json"]
 
@@ -174,3 +157,11 @@ def test_a_table_keeps_names_that_are_hard_to_write(tmp_path: Path) -> None:
     write_csv(tmp_path / "p.csv", ["path", "class"], [["x\r.png", 'a "class"'], ["y.png", "b\udcff"]])
     with (tmp_path / "p.csv").open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file)) == [["path", "class"], ["x\r.png", 'a "class"'], ["y.png", "b\\udcff"]]
+
+
+def test_a_table_is_never_half_written(tmp_path: Path) -> None:
+    write_csv(tmp_path / "t.csv", ["name"], [["kept"]])
+    with pytest.raises(ZeroDivisionError):
+        write_csv(tmp_path / "t.csv", ["name"], ([1 // number] for number in (1, 0)))
+    assert "kept" in (tmp_path / "t.csv").read_text()
+    assert os.listdir(tmp_path) == ["t.csv"]

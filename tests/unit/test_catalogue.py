@@ -21,7 +21,7 @@ from ccl.catalogue import (
 from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.settings import Settings
-from ccl.strategies import STRATEGIES, matters, strategy_title
+from ccl.strategies import STRATEGIES, matters
 
 
 def test_it_does_not_need_torch() -> None:
@@ -52,10 +52,6 @@ def test_every_strategy_names_parts_that_exist(strategy: str, objective: str) ->
     assert set(row.retention) <= RETENTION.keys()
     assert row.composition in COMPOSITIONS
     assert row.title
-
-
-def test_names_without_a_row_are_shown_as_words() -> None:
-    assert strategy_title("my_new_method") == title_of("my_new_method") == "My New Method"
 
 
 @pytest.mark.parametrize(

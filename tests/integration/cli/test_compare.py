@@ -10,17 +10,8 @@ from pathlib import Path
 
 import processes
 import pytest
-from processes import GRID, Process
+from processes import GRID, SMALL, Process
 
-SMALL = [
-    "--set=dataset=symbols,textures",
-    "--set=data.images_per_class=6",
-    "--set=data.classes=3",
-    "--set=batch_size=6",
-    "--set=encoder.width=4",
-    "--set=memory.per_cluster=2",
-    "--set=threads=1",
-]
 QUICK = [*SMALL, "--set=epochs=1", "--set=probe.after=last"]
 # Some seconds of learning, so that there is a middle to be stopped in.
 LONG = [*SMALL, "--set=epochs=30", "--set=probe.after=never"]

@@ -91,10 +91,7 @@ def test_settings_of_all_runs_count_too(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("assignment", "left_out"),
-    [
-        ("predictive_distillation.images=old", {"cassle", "pfr", "feature_prediction"}),
-    ],
+    ("assignment", "left_out"), [("predictive_distillation.images=old", {"cassle", "pfr", "feature_prediction"})]
 )
 def test_what_a_part_needs_as_it_is_set_counts_too(assignment: str, left_out: set[str]) -> None:
     kept = {strategy for strategy, _ in cells("all", "insdisc", assignment)}

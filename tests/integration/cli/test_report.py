@@ -70,7 +70,6 @@ def test_a_report_of_a_folder_of_runs(grid: Path, tmp_path: Path) -> None:
         (["reproduce", "table1", "--scale", "huge", "--out", "x"], "--scale is mini or paper"),
         (["reproduce", "figure1b", "--stream", "domain", "--out", "x"], "choose from class"),
         (["reproduce", "table1", "--scale", "paper", "--stream", "class", "--out", "x"], "--stream belongs"),
-        (["reproduce", "table1", "--seeds", "x", "--out", "x"], "--seeds takes numbers"),
         (["reproduce", "table1", "--scale", "paper", "--out", "x"], "--scale paper is a GPU job"),
         (["reproduce", "table1", "--data-root", "nowhere", "--out", "x"], "--data-root"),
         (["reproduce", "table1", "--detach", "--out", "x"], "--detach belongs to --on slurm"),

@@ -116,12 +116,7 @@ def test_export_and_its_card(command: Command, labelled: Path, tmp_path: Path) -
     ],
 )
 def test_mistakes_get_one_line_and_leave_nothing(
-    command: Command,
-    labelled: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    told: str,
+    command: Command, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))

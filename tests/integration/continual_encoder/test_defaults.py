@@ -150,11 +150,7 @@ def test_drops_of_a_folder_choose_anew_and_what_was_asked_for_stays(
     encoder.learn(deliver("week-2", "textures"), settings={"batch_size": 9}, **QUIET)
     encoder.learn(deliver("week-3", "textures", 40, 20), **QUIET)
     last = EncoderFolder(encoder.folder).settings()
-    assert [(one.num_new, one.num_remembered, one.num_seen) for one in seen] == [
-        (30, 0, 0),
-        (30, 12, 30),
-        (20, 12, 60),
-    ]
+    assert [(one.num_new, one.num_remembered, one.num_seen) for one in seen] == [(30, 0, 0), (30, 12, 30), (20, 12, 60)]
     assert (first.batch_size, last.batch_size) == (first.epochs + 10, 9)  # asked for once, it stays
     assert last.epochs == 3
     assert last.moco_v2.queue_size == 64 > first.moco_v2.queue_size  # it has grown

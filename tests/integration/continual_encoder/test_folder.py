@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from disk_calls import hear_of_disk_calls
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
@@ -17,28 +18,12 @@ from ccl.errors import UserError
 from ccl.training.checkpoint import DamagedError
 
 
-def _calls(monkeypatch: pytest.MonkeyPatch, note: Callable[[str, Path], None]) -> None:
-    """`note` hears of every fsync (of which path) and rename (to which path) before it is made."""
-    fsync, rename = os.fsync, os.replace
-
-    def noted_fsync(handle: int) -> None:
-        note("fsync", Path(os.readlink(f"/proc/self/fd/{handle}")))
-        fsync(handle)
-
-    def noted_replace(old: Path, new: Path) -> None:
-        note("replace", Path(new).absolute())
-        rename(old, new)
-
-    monkeypatch.setattr(os, "fsync", noted_fsync)
-    monkeypatch.setattr(os, "replace", noted_replace)
-
-
 def test_a_version_is_on_the_disk_before_it_is_current(
     tmp_path: Path, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
     made: list[tuple[str, str]] = []
-    _calls(monkeypatch, lambda kind, path: made.append((kind, os.path.relpath(path, encoder.folder))))
+    hear_of_disk_calls(monkeypatch, lambda kind, path, _: made.append((kind, os.path.relpath(path, encoder.folder))))
     encoder.learn(deliver("week-1"), progress=False)
     current = max(at for at, call in enumerate(made) if call == ("replace", LEDGER))
     assert made[current - 1][0] == "fsync"
@@ -63,7 +48,7 @@ def test_before_each_call_the_old_version_is_current_and_after_the_rename_the_ne
     def interrupted() -> None:
         made = []
 
-        def stop(kind: str, path: Path) -> None:
+        def stop(kind: str, path: Path, size: int) -> None:
             made.append(kind)
             if len(made) == last:
                 if is_killed:
@@ -71,7 +56,7 @@ def test_before_each_call_the_old_version_is_current_and_after_the_rename_the_ne
                 raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            _calls(patch, stop)
+            hear_of_disk_calls(patch, stop)
             state.write(Ledger(current=2, latest=2))
 
     if is_killed:

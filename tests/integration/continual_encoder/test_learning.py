@@ -155,11 +155,7 @@ def test_broken_off_anywhere_the_same_call_goes_on_to_the_same_bits(
 
 @pytest.mark.parametrize("moment", ["write", "remember_seen", "write_settings", "forget_learning", "prune"])
 def test_broken_off_while_a_version_is_promoted(
-    made: Made,
-    kept: Callable[..., Path],
-    deliver: Deliver,
-    monkeypatch: pytest.MonkeyPatch,
-    moment: str,
+    made: Made, kept: Callable[..., Path], deliver: Deliver, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     encoder = made(1, "ccl")
     original = getattr(EncoderFolder, moment)

@@ -1,35 +1,23 @@
 """How often a file is opened: by each use once, by a first drop twice."""
 
-import os
-import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from drops import TINY, Deliver
+from openings import openings
 
 from ccl import ContinualEncoder, FrozenEncoder
 from ccl.continual_encoder import continual_encoder, searching
 
-_opened: list[str] | None = None
-
-
-def _note_opening(event: str, arguments: tuple[object, ...]) -> None:
-    if event == "open" and _opened is not None and re.search("/(week-[0-9]|fruit)/", str(arguments[0])):
-        _opened.append(os.path.basename(str(arguments[0])))
-
-
-sys.addaudithook(_note_opening)  # for ever, as Python has it; it listens only where a test asks for it
+IMAGES = "/(week-[0-9]|fruit)/"
 
 
 def _openings(encoder: ContinualEncoder, folder: Path) -> tuple[str, Counter[str]]:
-    global _opened
-    _opened = []
-    (outcome,) = encoder.learn(folder, progress=False)
-    found, _opened = Counter(_opened), None
-    return outcome.kind, found
+    with openings(IMAGES) as names:
+        (outcome,) = encoder.learn(folder, progress=False)
+    return outcome.kind, Counter(names)
 
 
 def test_a_file_is_opened_once_and_twice_in_a_first_drop(tmp_path: Path, deliver: Deliver) -> None:
@@ -55,12 +43,10 @@ def test_a_command_opens_each_image_once(
     monkeypatch.setattr(continual_encoder, "frozen_start", lambda folder: make_frozen(version=0, seed=9, resize=resize))
 
     def opened_by(*arguments: object) -> Counter[str]:
-        global _opened
-        _opened = []
-        code, _, error = shell(arguments[0], tmp_path, *arguments[1:])
-        found, _opened = Counter(_opened), None
+        with openings(IMAGES) as names:
+            code, _, error = shell(arguments[0], tmp_path, *arguments[1:])
         assert (code, error) == (0, "")
-        return found
+        return Counter(names)
 
     each = Counter(2 * [f"{number:02d}.png" for number in range(10)])  # of two classes
     assert opened_by("encode", labelled, "-o", tmp_path / "f.npz") == each

@@ -8,7 +8,7 @@ import pytest
 from canary import Canary
 
 from ccl.report.arms import make_arms
-from ccl.report.embedding_maps import NEW_COLOUR, OLD_COLOUR, Cloud, draw, embedding_maps, mixing, plane, read_cloud
+from ccl.report.embedding_maps import Cloud, embedding_maps, mixing, plane, read_cloud
 from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]
@@ -69,13 +69,6 @@ def test_the_plane_is_the_two_main_directions_with_a_fixed_sign() -> None:
     assert share == pytest.approx(10 / 10.25, abs=0.01)
     order = draws.permutation(500)
     assert np.allclose(plane(along[order])[0], places[order])
-
-
-def test_old_are_blue_triangles_and_new_are_orange_circles() -> None:
-    places = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 1.0], [3.0, 1.0]])
-    old, new = draw(places, np.array([False, True, False, True])).axes[0].get_lines()
-    assert (old.get_marker(), old.get_color(), old.get_xdata().tolist()) == ("^", OLD_COLOUR, [0, 2])
-    assert (new.get_marker(), new.get_color(), new.get_xdata().tolist()) == ("o", NEW_COLOUR, [1, 3])
 
 
 def test_embeddings_are_read_with_unit_norm_and_the_newest_step_is_new(keep_embeddings: Keep, tmp_path: Path) -> None:

@@ -201,19 +201,6 @@ def test_twenty_arms_stay_below_five_megabytes(record_of: Make, keep_images: Kee
     assert len(html) < 5_000_000
 
 
-def test_a_page_that_fails_leaves_the_old_one(record_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "report.html"
-    path.write_text("old")
-
-    def fail(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_page([record_of("ccl", FORGETS)], path, "Report")
-    assert path.read_text() == "old"
-
-
 def images_of(folder: Path, most: int = 60) -> list[Thumbnail]:
     return [image for image, _ in gallery(folder, most)]
 

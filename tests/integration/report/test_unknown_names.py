@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from ccl.catalogue import title_of
-from ccl.report.figure_style import GREY, STYLES, strategy_style
 from ccl.report.run_page import HEADINGS, write_outcome
 from ccl.report.tables import text
 from ccl.runs.run_folder import RunRecord
-from ccl.strategies import STRATEGIES, strategy_title
+from ccl.strategies import strategy_title
 
 Make = Callable[..., RunRecord]
 Keep = Callable[..., None]
@@ -37,20 +36,6 @@ def with_objective(record: RunRecord, objective: str) -> RunRecord:
 def test_a_name_without_a_title_is_made_readable(name: str, title: str) -> None:
     assert strategy_title(name) == title
     assert title_of(name) == title
-
-
-def test_known_names_keep_their_titles() -> None:
-    assert strategy_title("upper_bound") == "Upper Bound"
-    assert title_of("moco_v2") == "MoCoV2"
-
-
-def test_every_strategy_has_a_colour_and_a_marker_of_its_own() -> None:
-    styles = {name: strategy_style(name) for name in STRATEGIES}
-    colours = [colour for colour, _ in styles.values()]
-    assert len(set(colours)) == len(colours)
-    assert GREY not in colours  # which stands for the random initialisation
-    assert {name: styles[name] for name in STYLES} == STYLES
-    assert strategy_style("zz_new") not in STYLES.values()
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # no settings model knows the objective

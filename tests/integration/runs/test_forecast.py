@@ -13,14 +13,7 @@ from ccl.errors import UserError
 from ccl.loading import load_settings
 from ccl.runs import forecast
 from ccl.runs.build import build_learner, build_plan
-from ccl.runs.forecast import (
-    clock,
-    learner_bytes,
-    num_remembered,
-    refuse_too_large,
-    seconds_here,
-    work_of,
-)
+from ccl.runs.forecast import clock, learner_bytes, num_remembered, refuse_too_large, seconds_here, work_of
 from ccl.strategies import STRATEGIES
 
 CPU, GIGABYTES = torch.device("cpu"), 16 * 10**9
@@ -89,10 +82,7 @@ def test_the_size_is_what_the_learner_takes(strategy: str, objective: str) -> No
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (
-            ["strategy=cassle", "predictive_distillation.hidden=100000000000"],
-            "tensors: predictive_distillation",
-        ),
+        (["strategy=cassle", "predictive_distillation.hidden=100000000000"], "tensors: predictive_distillation"),
         (["strategy=finetuning", "objective=byol", "byol.predictor_width=100000000000"], "largest tensors: objective"),
         (["strategy=ccl", "extra_sample_queue.size=100000000000"], "largest tensors: extra_sample_queue"),
         (["strategy=finetuning", "encoder.head_width=10000000000"], "largest tensors: encoder.head"),

@@ -56,13 +56,7 @@ def test_the_ablation_removes_one_part_after_the_other() -> None:
 def test_sweeps_run_over_their_axis_and_share_the_preset_s_own_cell() -> None:
     cells = make_cells(choose("queue-size", "mini", "domain")[2])
     of_first = [cell for cell in cells if cell.seed == 0]
-    assert [cell.settings.extra_sample_queue.size for cell in of_first] == [
-        8,
-        16,
-        32,
-        64,
-        128,
-    ]
+    assert [cell.settings.extra_sample_queue.size for cell in of_first] == [8, 16, 32, 64, 128]
     shared = {cell.name for cell in make_cells(choose("table1", "mini", "domain")[2])}
     assert [cell.settings.extra_sample_queue.size for cell in of_first if cell.name in shared] == [32]
 

@@ -16,15 +16,8 @@ from ccl.settings import Settings
 def assignments_for(folder: Path) -> tuple[str, ...]:
     """Two steps of pictures that are decoded anew for every view: without data.resize nothing is held in memory."""
     return (
-        "dataset=shards:part-{000..002}.tar",
-        f"data.root={folder}",
-        "data.resize=null",
-        "data.images_per_class=null",
-        "data.classes=null",
-        "views.size=16",
-        "steps=2",
-        "batch_size=6",
-        "epochs=1",
+        *("dataset=shards:part-{000..002}.tar", f"data.root={folder}", "data.resize=null", "data.classes=null"),
+        *("data.images_per_class=null", "views.size=16", "steps=2", "batch_size=6", "epochs=1"),
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from disk_calls import hear_of_disk_calls
 from torch import Tensor
 
 from ccl.errors import UserError
@@ -361,34 +362,18 @@ def test_a_kill_between_any_two_steps_leaves_a_good_checkpoint(tmp_path: Path, i
 def test_all_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order that a power cut needs: files, their folder, the rename, the parent, and only then the pruning."""
     store = two(tmp_path)
-    events: list[tuple[str, str, str | int]] = []
-    sync, rename, replace = os.fsync, os.rename, os.replace
-
-    def noted_sync(handle: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
-        events.append(("sync", path.name, path.stat().st_size if path.is_file() else 0))
-        sync(handle)
-
-    def noted(move: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
-        def call(old: Path, new: Path) -> None:
-            events.append(("rename", Path(old).name, Path(new).name))
-            move(old, new)
-
-        return call
-
-    monkeypatch.setattr(os, "fsync", noted_sync)
-    monkeypatch.setattr(os, "rename", noted(rename))
-    monkeypatch.setattr(os, "replace", noted(replace))
+    events: list[tuple[str, str, int]] = []
+    hear_of_disk_calls(monkeypatch, lambda kind, path, size: events.append((kind, path.name, size)))
     path = store.save(state(3), {}, {"rows.txt": b"row\n"})
     sizes = {file.name: file.stat().st_size for file in path.iterdir()}
     saving, pruning = f".saving-{os.getpid()}-3", f".pruning-{os.getpid()}-00000001"
-    first = events.index(("sync", STATE, sizes[STATE]))
+    first = events.index(("fsync", STATE, sizes[STATE]))
     assert events[first:] == [
-        *[("sync", name, sizes[name]) for name in (STATE, "rows.txt", MANIFEST)],
-        ("sync", saving, 0),
-        ("rename", saving, "00000003"),
-        ("sync", tmp_path.name, 0),
-        ("rename", "00000001", pruning),
+        *[("fsync", name, sizes[name]) for name in (STATE, "rows.txt", MANIFEST)],
+        ("fsync", saving, 0),
+        ("replace", "00000003", 0),
+        ("fsync", tmp_path.name, 0),
+        ("replace", pruning, 0),
     ]
 
 

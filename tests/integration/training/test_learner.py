@@ -198,14 +198,7 @@ def test_parts_act_when_the_loop_calls_them() -> None:
     plain, diary = build_learner(settings, CPU), Diary()
     learner = Learner(plain.encoder, plain.objective, {"diary": diary}, {"contrast": 1.0, "diary": 1.0})
     learn(settings, learner=learner)
-    first = [
-        "begin_step",
-        *(["after_update False"] * 2 + ["end_epoch"]) * 2,
-        "end_step",
-    ]  # 24 images: two batches of 12
-    second = [
-        "begin_step",
-        *(["loss", "after_update True"] * 2 + ["end_epoch"]) * 2,
-        "end_step",
-    ]  # 24 + 8 images: two of 16
+    # 24 images are two batches of 12; 24 + 8 images are two of 16.
+    first = ["begin_step", *(["after_update False"] * 2 + ["end_epoch"]) * 2, "end_step"]
+    second = ["begin_step", *(["loss", "after_update True"] * 2 + ["end_epoch"]) * 2, "end_step"]
     assert diary.entries == first + second

@@ -89,21 +89,14 @@ def test_remembered_statistics_are_those_of_the_memory_or_of_the_last_step(strat
     assert_statistics_of(learner.product, learner.memory.source_like(last) if len(learner.memory) else last)
 
 
-def test_remembered_statistics_do_not_change_what_a_step_learns() -> None:
+@pytest.mark.parametrize("statistics", ["remembered", "accumulated"])
+def test_other_statistics_do_not_change_what_a_step_learns(statistics: str) -> None:
     """Training normalises by batches: without a memory or a teacher only what is evaluated differs."""
-    running, _ = learn(tiny_settings("strategy=finetuning"))
-    remembered, _ = learn(tiny_settings("strategy=finetuning", "encoder.statistics=remembered"))
-    for name, parameter in running.encoder.named_parameters():
-        assert torch.equal(parameter, remembered.encoder.get_parameter(name))
-    assert not same(running.encoder.state_dict(), remembered.encoder.state_dict())
-
-
-def test_accumulated_statistics_change_what_is_evaluated_and_not_what_a_step_learns() -> None:
     running, _ = learn(tiny_settings("strategy=finetuning", *THREE))
-    accumulated, _ = learn(tiny_settings("strategy=finetuning", "encoder.statistics=accumulated", *THREE))
+    others, _ = learn(tiny_settings("strategy=finetuning", f"encoder.statistics={statistics}", *THREE))
     for name, parameter in running.encoder.named_parameters():
-        assert torch.equal(parameter, accumulated.encoder.get_parameter(name))
-    assert not same(running.encoder.state_dict(), accumulated.encoder.state_dict())
+        assert torch.equal(parameter, others.encoder.get_parameter(name))
+    assert not same(running.encoder.state_dict(), others.encoder.state_dict())
 
 
 def test_accumulated_statistics_are_those_of_all_steps() -> None:

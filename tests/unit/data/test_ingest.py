@@ -3,7 +3,6 @@
 import hashlib
 import io
 import os
-import sys
 import tarfile
 import zipfile
 import zlib
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from openings import openings
 from PIL import Image
 
 from ccl.data import (
@@ -354,24 +354,11 @@ def test_sources_of_every_kind_keep_their_form(here: Path, kind: type) -> None:
 
 # -- one pass --
 
-_opened: list[str] | None = None
-
-
-def _note_opening(event: str, arguments: tuple[object, ...]) -> None:
-    if event == "open" and _opened is not None and str(arguments[0]).endswith((".png", ".jpg")):
-        _opened.append(os.path.basename(str(arguments[0])))
-
-
-sys.addaudithook(_note_opening)  # for ever, as Python has it; it listens only where a test asks for it
-
 
 @pytest.fixture
 def opened() -> Iterator[list[str]]:
-    """The names of image files, as whoever opens them."""
-    global _opened
-    _opened = []
-    yield _opened
-    _opened = None
+    with openings(r"\.(png|jpg)$") as names:
+        yield names
 
 
 @pytest.fixture

@@ -18,24 +18,6 @@ def test_embeddings_have_unit_norm_and_features_their_size(backbone: str, head: 
     assert encoder.features(images).shape == (2, encoder.num_features)
 
 
-def test_published_sizes() -> None:
-    """Parameters without the classifier, as torchvision's models have them (11,689,512 − 513,000 and so on)."""
-    counts = {depth: sum(p.numel() for p in ResNet(depth, "imagenet").parameters()) for depth in (18, 34, 50)}
-    assert counts == {18: 11_176_512, 34: 21_284_672, 50: 23_508_032}
-
-
-def test_parameter_names_are_torchvision_s() -> None:
-    names = set(ResNet(18, "imagenet").state_dict())
-    blocks = {f"layer{layer}.{block}" for layer in range(1, 5) for block in range(2)}
-    per_norm = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
-    expected = {"conv1.weight"} | {f"bn1.{name}" for name in per_norm}
-    expected |= {f"{block}.conv{number}.weight" for block in blocks for number in (1, 2)}
-    expected |= {f"{block}.bn{number}.{name}" for block in blocks for number in (1, 2) for name in per_norm}
-    expected |= {f"layer{layer}.0.downsample.0.weight" for layer in (2, 3, 4)}
-    expected |= {f"layer{layer}.0.downsample.1.{name}" for layer in (2, 3, 4) for name in per_norm}
-    assert names == expected
-
-
 def test_stems_differ_in_resolution() -> None:
     seen: list[tuple[int, ...]] = []
     for stem in ("cifar", "imagenet"):

@@ -134,11 +134,7 @@ def test_stages_of_any_network() -> None:
     vit = networks.SmallViT()
     assert first_names(vit) == [["patch_embed"], ["blocks.0"], ["blocks.1"], ["blocks.2", "norm"]]
     assert stages(vit)[0].parameters[:2] == ("cls_token", "pos_embed")
-    assert first_names(networks.Wrapped()) == [
-        ["network.stem", "network.bn"],
-        ["network.body.0"],
-        ["network.body.1"],
-    ]
+    assert first_names(networks.Wrapped()) == [["network.stem", "network.bn"], ["network.body.0"], ["network.body.1"]]
     for network in (vit, ResNet(18, width=4), networks.Wrapped(), make_encoder("convnet").backbone):
         names = [name for stage in stages(network) for name in stage.parameters]
         assert sorted(names) == sorted(name for name, _ in network.named_parameters())  # each once

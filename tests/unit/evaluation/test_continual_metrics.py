@@ -49,12 +49,6 @@ def test_lists_arrays_and_tensors_are_one(form) -> None:
     assert isinstance(forgetting(form(MATRIX)), float)
 
 
-def test_the_unit_is_the_accuracies_own() -> None:
-    shares = np.array(MATRIX) / 100
-    assert forgetting(shares) == pytest.approx(0.055)
-    assert forward_transfer(shares, np.array(RANDOM) / 100) == pytest.approx(0.25)
-
-
 def test_a_shift_of_every_accuracy_changes_neither() -> None:
     assert forgetting(np.array(MATRIX) + 3) == pytest.approx(5.5)
     assert forward_transfer(np.array(MATRIX) + 3, np.array(RANDOM) + 3) == pytest.approx(25.0)

@@ -46,8 +46,7 @@ def test_a_number_of_clusters_is_given_counted_or_left_to_an_estimate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "budget"),
-    [("null", None), ("30", Budget(30, "images")), ("200 kB", Budget(200_000, "bytes"))],
+    ("words", "budget"), [("null", None), ("30", Budget(30, "images")), ("200 kB", Budget(200_000, "bytes"))]
 )
 def test_a_budget_is_of_images_or_bytes(words: str, budget: Budget | None) -> None:
     selection = build_selection(load_settings("demo", [f"memory.budget={words}"]))

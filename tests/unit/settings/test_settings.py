@@ -175,8 +175,3 @@ def test_odd_files_are_refused(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(UserError, match=r"odd\.yaml"):
         load_settings(str(file))
-
-
-def test_an_unknown_preset_is_told_the_nearest() -> None:
-    with pytest.raises(UserError, match="did you mean 'cifar100'"):
-        load_settings("cifar10O")

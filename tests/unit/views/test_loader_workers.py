@@ -84,6 +84,7 @@ def test_odd_pictures_look_the_same_with_any_number_of_workers(folder: FileSourc
         for one, other in zip(alone, _views(folder, recipe, num_workers), strict=True):
             assert torch.equal(torch.stack(one.views), torch.stack(other.views))
             assert torch.equal(one.plain, other.plain)
+            assert torch.equal(one.ids, other.ids)
     assert all(torch.isfinite(batch.views[1]).all() and batch.views[1].shape[2:] == (size, size) for batch in alone)
 
 

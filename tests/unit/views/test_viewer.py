@@ -101,22 +101,6 @@ def _files(source: ArraySource, folder: Path) -> FileSource:
     return FileSource(paths, source.ids)
 
 
-def test_files_do_not_depend_on_the_workers(tmp_path: Path) -> None:
-    source = _files(_source(10, 50, 84), tmp_path)
-    batches = [torch.tensor([3, 1, 9]), torch.tensor([0]), torch.tensor([2, 4, 5, 6, 7, 8])]
-    mask = torch.arange(10) % 2 == 0
-    alone, helped = (
-        list(Viewer(EVERYTHING, 1, num_workers=workers).batches(source, batches, num_views=2, plain=mask))
-        for workers in (0, 2)
-    )
-    assert len(alone) == len(helped) == 3
-    for one, other, positions in zip(alone, helped, batches, strict=True):
-        assert torch.equal(one.positions, positions)
-        assert torch.equal(other.ids, source.ids[positions])
-        assert torch.equal(torch.stack(one.views), torch.stack(other.views))
-        assert torch.equal(one.plain, other.plain)
-
-
 @pytest.mark.parametrize(("height", "width"), [(84, 84), (32, 32), (50, 84), (1, 1), (1, 5000)])
 def test_files_and_arrays_of_the_same_pictures_look_alike(tmp_path: Path, height: int, width: int) -> None:
     source = _source(12, height, width)
