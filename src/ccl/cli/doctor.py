@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import typer
@@ -42,7 +43,10 @@ def _findings(measure: bool) -> Iterator[tuple[str, str]]:
         yield "device", "cpu only: the demo and the mini presets are made for it; the paper's presets want a GPU"
     yield "precision", _precision(measure)
     for package in ("torchvision", "timm", "onnx"):
-        yield package, _optional(package)
+        try:
+            yield package, f"{version(package)} (optional)"
+        except PackageNotFoundError:
+            yield package, "not installed (optional)"
     root = data_root(None)
     found = [name for name in ("cifar-10-batches-py", "cifar-100-python", "imagenet") if (root / name).is_dir()]
     yield "data", f"{root}: {', '.join(found) or 'nothing known; set CCL_DATA or --data-root (the demo needs none)'}"
@@ -77,13 +81,3 @@ def _precision(measure: bool) -> str:
         bad = trouble_with(name, "cpu")
         text += f"; {name} on the CPU {'works' if bad is None else f'not: {bad}'}"
     return text
-
-
-def _optional(package: str) -> str:
-    try:
-        module = __import__(package)
-    except ImportError:
-        return "not installed (optional)"
-    except Exception as error:  # torchvision beside another torch build fails with RuntimeError
-        return f"installed, but does not import: {type(error).__name__} (optional)"
-    return f"{getattr(module, '__version__', 'installed')} (optional)"

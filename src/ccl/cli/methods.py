@@ -41,7 +41,7 @@ def methods(
         table.add_column()
         for own, text, facts in _rows(name):
             known = " · ".join(fact for fact in facts if fact)
-            table.add_row(Text(f"  {own}"), Text(text).append(f"\n{known}" if known else "", style="dim"))
+            table.add_row(Text(f"  {own}"), Text(text).append(f"\n{known}", style="dim"))
         console.print(table)
         console.print()
 
@@ -57,7 +57,7 @@ def _rows(kind: str) -> Iterator[tuple[str, str, list[str]]]:
         for name, row in rows.items():
             needs = f"needs {' and '.join(sorted(row.needs))}" if row.needs else ""
             weight = f"weight {row.weight:g}" if kind == "retention" else ""
-            yield name, f"{row.title}: {row.about}" if row.about else row.title, [needs, weight, row.source]
+            yield name, f"{row.title}: {row.about}", [needs, weight, row.source]
         return
     for name, strategy in STRATEGIES.items():
         kept = f"keeps images: {title_of(strategy.selection)}" if strategy.selection else "keeps no images"
@@ -65,5 +65,4 @@ def _rows(kind: str) -> Iterator[tuple[str, str, list[str]]]:
         mixed = [] if strategy.composition == "pooled" else [strategy.composition]
         parts = [title_of(part) for part in (*strategy.retention, *rule, *mixed)]
         parts += ["the whole stream at once"] if strategy.all_at_once else []
-        about = f"{strategy.title}: {strategy.about}" if strategy.about else strategy.title
-        yield name, about, [kept, " + ".join(parts), strategy.source]
+        yield name, f"{strategy.title}: {strategy.about}", [kept, " + ".join(parts), strategy.source]

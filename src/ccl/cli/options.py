@@ -67,12 +67,8 @@ class Place:
     def __post_init__(self) -> None:
         if self.on not in ("local", "slurm"):
             raise UserError(f"--on {self.on!r}{did_you_mean(self.on, ('local', 'slurm'))}")
-        given = {
-            "--slurm": self.slurm is not None,
-            "--nproc-per-node": self.nproc_per_node is not None,
-            "--detach": self.detach,
-        }
-        misplaced = [name for name, is_given in given.items() if is_given]
+        given = {"--slurm": self.slurm, "--nproc-per-node": self.nproc_per_node, "--detach": self.detach or None}
+        misplaced = [name for name, value in given.items() if value is not None]
         if self.on == "local" and misplaced:
             raise UserError(f"{misplaced[0]} belongs to --on slurm; add that, or leave {misplaced[0]} out")
         if self.on == "slurm":
