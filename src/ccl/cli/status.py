@@ -58,8 +58,7 @@ def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
         for table in (history(steps, folder.ledger(), now["versions"]), *probe_and_health(steps[-1])):
             console.print(to_rich(table, console.width))
         typer.echo(steps[-1]["verdict"])
-        if line := gains_line(steps[-1]):
-            typer.echo(line)
+        typer.echo(gains_line(steps[-1]))
         for line in step_warnings(steps[-1]):
             typer.echo(f"warning: {line}")
     for event in now["events"]:

@@ -399,8 +399,8 @@ class ContinualEncoder:
         if not steps:
             raise UserError(f"version 0 of {self.folder} is what it started from: there is nothing to compare it with")
         step = steps[-1]
-        known = {"verdict": step["verdict"], **(step["health"] or {}), "accuracy": step["accuracy"]}
-        return known | ({"gains": step["gains"]} if "gains" in step else {})
+        judged = {name: step[name] for name in ("verdict", "accuracy", "gains")}
+        return judged | (step["health"] or {})
 
     def export(
         self,

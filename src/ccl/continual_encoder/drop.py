@@ -94,8 +94,8 @@ class Outcome:
             return
         for table in probe_and_health(self.step) if self.step else ():
             display.console.print(to_rich(table, display.console.width))
-        warnings = [f"warning: {line}" for line in step_warnings(self.step)]
-        for line in (self.message, *filter(None, [self.gains]), *warnings):
+        display.note(self.message)
+        for line in [self.gains, *(f"warning: {line}" for line in step_warnings(self.step))] if self.step else ():
             display.note(line)
         if self.kind == "refused":
             display.note(f"version {self.version} stays the current one")

@@ -20,7 +20,7 @@ from ccl.continual_encoder.frozen import FrozenEncoder, Progress, start_encoder,
 from ccl.data import MAX_BAD, BadImage, Dataset, Found, ImageSource, chain, evenly_spaced
 from ccl.data.folders import scan
 from ccl.data.ingest import ingest
-from ccl.encoders import Encoder, evaluating, extract
+from ccl.encoders import evaluating, extract
 from ccl.errors import UserError
 from ccl.evaluation import (
     Drift,
@@ -91,16 +91,13 @@ def judged(
     has_old = parent is not None and len(memory) > 1
     memory = memory if len(memory) > 1 else learner.memory
     compared = _remembered(memory, images) if len(memory) > 1 else None
+    after = FrozenEncoder(learner.product, viewer, settings.encoder, len(past), settings.data.resize)
     drift = accuracy = None
     if compared is not None:
-        was = None if before is None else _read(before.encoder, before.viewer, compared[0])
+        was = None if before is None else _read(before, compared[0])
         first = extract(start.encoder, compared[0], start.viewer)  # (N, F)
-        drift = Drift.of(was, _read(learner.product, viewer, compared[0]), compared[1], first)
-    readers = {
-        "start": (start.encoder, start.viewer),
-        "before": None if before is None else (before.encoder, before.viewer),
-        "after": (learner.product, viewer),
-    }
+        drift = Drift.of(was, _read(after, compared[0]), compared[1], first)
+    readers = {"start": start, "before": before, "after": after}
     gains = {
         "from_weights": settings.encoder.weights is not None,
         "has_past": parent is not None,
@@ -109,7 +106,7 @@ def judged(
     }
     if labelled is not None:
         known = past[-1]["accuracy"] if past else None
-        accuracy = labelled_accuracy(learner.product, viewer, labelled, known, before, start)
+        accuracy = labelled_accuracy(after, labelled, known, before, start)
     for encoder in (before, start):
         if encoder is not None:
             encoder.close()
@@ -153,8 +150,7 @@ def verdict_of(drift: Drift | None, is_of_new: bool = False) -> str:
 
 
 def labelled_accuracy(
-    encoder: Encoder,
-    viewer: Viewer,
+    after: FrozenEncoder,
     labelled: Dataset,
     known: Mapping[str, Any] | None,
     before: FrozenEncoder | None,
@@ -164,19 +160,16 @@ def labelled_accuracy(
 
     `known` is what the last drop found: on the same images it is not measured again.
     """
-    readers = {"features": (encoder, viewer)}
-    is_known = known is not None and known["fingerprint"] == labelled.fingerprint
-    if not is_known:
-        readers |= {"before": (before.encoder, before.viewer)} if before is not None else {}
-        readers["start"] = (start.encoder, start.viewer)
-    read = _read_labelled(readers, labelled, start.resize, has_pixels=not is_known)
-    score, linear = read.score("features")
-    if known is not None and is_known:
-        was, beside = {probe: known[probe] for probe in ("linear", "knn")}, known["beside"]
+    if known is not None and known["fingerprint"] == labelled.fingerprint:
+        read = _read_labelled({"features": after}, labelled, has_pixels=False)
+        was, beside = known, known["beside"]
     else:
+        readers = {"features": after, "start": start} | ({} if before is None else {"before": before})
+        read = _read_labelled(readers, labelled, has_pixels=True)
         others = {name: read.score(name)[0] for name in read.rows if name != "features"}
         beside = {name: {"linear": other.linear, "knn": other.knn} for name, other in others.items()}
         was = beside.pop("before", {})  # of the first drop there is none
+    score, linear = read.score("features")
     names = list(labelled.class_names)
     return {
         "folder": labelled.name,
@@ -193,11 +186,10 @@ def labelled_accuracy(
     }
 
 
-def _read(encoder: Encoder, viewer: Viewer, source: ImageSource) -> Reading:
+def _read(frozen: FrozenEncoder, source: ImageSource) -> Reading:
     """Features and the embeddings of two views of these images, by an encoder."""
-    features = extract(encoder, source, viewer)
-    (_, first), (_, second) = two_views(encoder, viewer, source)
-    return Reading(features, first, second)
+    (_, first), (_, second) = two_views(frozen, source)
+    return Reading(extract(frozen.encoder, source, frozen.viewer), first, second)
 
 
 def _remembered(memory: RehearsalMemory, like: ImageSource) -> tuple[ImageSource, Tensor]:
@@ -213,19 +205,19 @@ def _remembered(memory: RehearsalMemory, like: ImageSource) -> tuple[ImageSource
     return memory.source_like(like).subset(first), groups[first]
 
 
-def two_views(encoder: Encoder, viewer: Viewer, source: ImageSource) -> list[tuple[Tensor, Tensor]]:
+def two_views(frozen: FrozenEncoder, source: ImageSource) -> list[tuple[Tensor, Tensor]]:
     """Features (N, F) and unit embeddings (N, D) of two views of every image."""
     found: list[list[tuple[Tensor, Tensor]]] = []
-    with evaluating(encoder):
+    with evaluating(frozen.encoder):
         batches = torch.split(torch.arange(len(source)), _BATCH)
-        for batch in viewer.batches(source, batches, moment=MOMENT, num_views=2):
-            embedded = [encoder.embed(view) for view in batch.views]
+        for batch in frozen.viewer.batches(source, batches, moment=MOMENT, num_views=2):
+            embedded = [frozen.encoder.embed(view) for view in batch.views]
             found.append([(one.features.float().cpu(), one.unit.float().cpu()) for one in embedded])
     features, units = ([torch.cat([batch[view][part] for batch in found]) for view in range(2)] for part in range(2))
     return list(zip(features, units, strict=True))
 
 
-def recognised(readers: Mapping[str, tuple[Encoder, Viewer] | None], source: ImageSource) -> dict[str, Any] | None:
+def recognised(readers: Mapping[str, FrozenEncoder | None], source: ImageSource) -> dict[str, Any] | None:
     """The percentage for each encoder ("start", "before", "after"), as JSON values; None for fewer than two images.
 
     An encoder that is there twice is read once; None stands for one that does not exist.
@@ -237,10 +229,10 @@ def recognised(readers: Mapping[str, tuple[Encoder, Viewer] | None], source: Ima
     known: dict[int, float] = {}
     found: dict[str, Any] = {"num_images": len(source)}
     for name, reader in readers.items():
-        if reader is not None and id(reader[0]) not in known:
-            first, second = two_views(*reader, source)
-            known[id(reader[0])] = recognition(first[0], second[0])
-        value = math.nan if reader is None else known[id(reader[0])]
+        if reader is not None and id(reader) not in known:
+            (first, _), (second, _) = two_views(reader, source)
+            known[id(reader)] = recognition(first, second)
+        value = math.nan if reader is None else known[id(reader)]
         found[name] = value if math.isfinite(value) else None
     return found
 
@@ -275,10 +267,7 @@ class ProbeReport:
     @property
     def warnings(self) -> list[str]:
         """Warnings about these features, a line each."""
-        found = warnings(self.scores)
-        if self.from_weights and "start" in self.scores:
-            found += labelled_advice(self.scores["features"].linear, self.scores["start"].linear)
-        return found
+        return warnings(self.scores, self.from_weights)
 
     @property
     def per_class(self) -> dict[str, float]:
@@ -289,8 +278,8 @@ class ProbeReport:
         return {name: share for name, share in zip(self.class_names, shares.tolist(), strict=True) if share == share}
 
 
-def warnings(scores: Mapping[str, ProbeScore]) -> list[str]:
-    """A line for each baseline that the learned features do not clearly beat."""
+def warnings(scores: Mapping[str, ProbeScore], from_weights: bool = False) -> list[str]:
+    """A line for each baseline that the learned features do not clearly beat; for weights as a start also advice."""
     if "features" not in scores:
         return []
     found, own = [], scores["features"]
@@ -299,6 +288,8 @@ def warnings(scores: Mapping[str, ProbeScore]) -> list[str]:
             how = "do not beat" if own.linear <= scores[name].linear else "are not clearly better than"
             mine, other = (f"{score.linear:.1f} ± {score.linear_error:.1f} %" for score in (own, scores[name]))
             found.append(f"the learned features {how} {TITLES[name]}: {mine} against {other}, linear")
+    if from_weights and "start" in scores and own.linear <= scores["start"].linear:
+        found.append(f"on these labelled images the start, left frozen, does as well or better; {USE_THE_START}")
     return found
 
 
@@ -320,11 +311,11 @@ def probe(
     """
     if dataset.train_labels is None:
         raise UserError(f"{dataset.name} has no labels: put the images of each class in a folder of the class's name")
-    readers = {"features": (frozen.encoder, frozen.viewer)}
+    readers = {"features": frozen}
     has_baselines = start is not None and dataset.test is not None
     if start is not None and has_baselines and frozen.version != start.version:  # the start has no other beside it
-        readers["start"] = (start.encoder, start.viewer)
-    read = _read_labelled(readers, dataset, frozen.resize, has_baselines, progress, max_bad)
+        readers["start"] = start
+    read = _read_labelled(readers, dataset, has_baselines, progress, max_bad)
     train, labels = read.rows["features"][read.is_train], read.labels[read.is_train]
     if len(torch.unique(labels)) < 2:
         raise UserError(f"{dataset.name} has one class only; a classifier needs two")
@@ -364,9 +355,8 @@ class _Labelled:
 
 
 def _read_labelled(
-    readers: Mapping[str, tuple[Encoder, Viewer]],
+    readers: Mapping[str, FrozenEncoder],
     dataset: Dataset,
-    side: int | None,
     has_pixels: bool,
     progress: Progress | None = None,
     max_bad: float = MAX_BAD,
@@ -378,22 +368,16 @@ def _read_labelled(
         source, labels = chain([source, dataset.test]), torch.cat([labels, dataset.test_labels])
     rows: defaultdict[str, list[Tensor]] = defaultdict(list)
     positions, skipped = list[int](), list[BadImage]()
-    for chunk in ingest(Found(source), side, progress=progress, max_bad=max_bad):
+    for chunk in ingest(Found(source), readers["features"].resize, progress=progress, max_bad=max_bad):
         positions += chunk.positions
         skipped += chunk.bad
         if len(chunk.source):
-            found = {name: extract(encoder, chunk.source, viewer) for name, (encoder, viewer) in readers.items()}
-            for name, some in (found | (pixel_features(chunk.source) if has_pixels else {})).items():
+            for name, frozen in readers.items():
+                rows[name].append(extract(frozen.encoder, chunk.source, frozen.viewer))
+            for name, some in pixel_features(chunk.source).items() if has_pixels else ():
                 rows[name].append(some)
     if not positions:
         raise UserError(f"none of the files of {dataset.name} is a usable image")
     there = torch.tensor(positions)
     whole = {name: torch.cat(some) for name, some in rows.items()}
     return _Labelled(whole, labels[there], there < len(dataset.train), tuple(skipped))
-
-
-def labelled_advice(now: float, start: float | None) -> list[str]:
-    """The same by accuracies, for an encoder that started from weights."""
-    if start is None or now > start:
-        return []
-    return [f"on these labelled images the start, left frozen, does as well or better; {USE_THE_START}"]

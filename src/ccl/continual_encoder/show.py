@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ccl.atomic_files import replacing, write_file
 from ccl.continual_encoder.folder import PAGE, PROBE, STEPS, EncoderFolder, Ledger
-from ccl.continual_encoder.judge import TITLES, USE_THE_START, labelled_advice, warnings
+from ccl.continual_encoder.judge import TITLES, USE_THE_START, warnings
 from ccl.errors import counted
 from ccl.evaluation import ProbeScore, standard_error
 from ccl.evaluation.probes import CLEAR
@@ -53,9 +53,10 @@ _MOST_LABELLED = 8  # drops whose numbers fit side by side; of more, the first a
 def measured(step: Step, measure: str) -> tuple[float | None, float | None, float | None]:
     """A measure at the start, before and after a drop; None where it was not measured."""
     if measure in _PROBES:
-        accuracy, probe = step["accuracy"] or {}, _PROBES[measure]
-        start = accuracy.get("beside", {}).get("start", {}).get(probe)
-        return start, accuracy.get(f"{probe}_before"), accuracy.get(probe)
+        accuracy, probe = step["accuracy"], _PROBES[measure]
+        if accuracy is None:
+            return None, None, None
+        return accuracy["beside"]["start"][probe], accuracy[f"{probe}_before"], accuracy[probe]
     health = step["health"] or {}
     start, value = health.get("start_agreement") if measure == "group_agreement" else None, health.get(measure)
     before, after = value if isinstance(value, list | tuple) else (None, value)
@@ -70,6 +71,8 @@ def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Tabl
         marks = ["current"] * (number == ledger.current) + ["pinned"] * (number == ledger.pinned)
         marks += [] if number in there else ["let go"]
         start = measured(step, "group_agreement")[0]
+        # Beside its value at the start, or not at all: alone it would look like an accuracy.
+        agreement = "–" if start is None else f"{_change(step, 'group_agreement')} (start {_shown(start)})"
         row = {
             "drop": str(step["name"]),
             "version": ", ".join([str(number), *marks]),
@@ -78,10 +81,7 @@ def history(steps: Sequence[Step], ledger: Ledger, there: Sequence[int]) -> Tabl
             "left out": f"{step['num_known'] + step['num_repeated']:,}",
             "remembered": f"{step['num_remembered']:,}",
             "neighbours kept": _shown(measured(step, "neighbour_overlap")[2]),
-            # Beside its value at the start, or not at all: alone it would look like an accuracy.
-            "agreement with groups, %": "–"
-            if start is None
-            else f"{_change(step, 'group_agreement')} (start {_shown(start)})",
+            "agreement with groups, %": agreement,
         }
         if any(step["accuracy"] for step in steps):
             row[ACCURACY] = _change(step, ACCURACY) + _error(step)
@@ -101,13 +101,14 @@ def kept_sentence(step: Mapping[str, Any], num_seen: int) -> str:
 
 def probe_and_health(step: Step) -> list[Table]:
     """A drop's outcome as tables: accuracies where there are labels, and health."""
-    scores = scores_of(step["accuracy"])
-    return [*([score_table(scores)] if scores else []), health(step)]
+    return [*([score_table(scores_of(step))] if step["accuracy"] else []), health(step)]
 
 
 def step_warnings(step: Step) -> list[str]:
-    """Warnings about the features after a drop, a line each; an empty step has none."""
-    return [*warnings(scores_of(step.get("accuracy"))), *frozen_advice(step)]
+    """Warnings about the features after a drop, a line each."""
+    if step["accuracy"] is not None:
+        return warnings(scores_of(step), step["gains"]["from_weights"])
+    return frozen_advice(step["gains"])
 
 
 def health(step: Step) -> Table:
@@ -124,23 +125,19 @@ def health(step: Step) -> Table:
 
 def events(ledger: Ledger) -> Table:
     """All that happened, the newest first."""
-    rows = [
-        (time.strftime("%Y-%m-%d %H:%M", time.gmtime(event["when"])), str(event["kind"]), _what(event))
-        for event in reversed(ledger.events)
-    ]
+    about = {
+        "started": "from {weights}",
+        "learned": "{name} → version {version}: {verdict}",
+        "refused": "{name}: {reason}",
+        "rolled back": "from version {before} to version {version}",
+        "pinned": "version {version}",
+        "unpinned": "",
+    }
+    rows = []
+    for event in reversed(ledger.events):
+        when, kind = time.strftime("%Y-%m-%d %H:%M", time.gmtime(event["when"])), event["kind"]
+        rows.append((when, kind, about[kind].format(**event)))
     return Table("What happened", ("when (UTC)", "what", "about"), tuple(rows), "")
-
-
-def _what(event: Mapping[str, Any]) -> str:
-    if event["kind"] == "refused":
-        return f"{event['name']}: {event['reason']}"
-    if event["kind"] == "learned":
-        return f"{event['name']} → version {event['version']}: {event['verdict']}"
-    if event["kind"] == "started":
-        return f"from {event['weights']}"
-    if event["kind"] == "rolled back":
-        return f"from version {event['before']} to version {event['version']}"
-    return "" if event.get("version") is None else f"version {event['version']}"
 
 
 def _shown(value: float | None) -> str:
@@ -149,15 +146,13 @@ def _shown(value: float | None) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def accuracy_error(step: Step) -> float | None:
-    """Standard error of the accuracy after a drop, by the number of test images; None where it was not measured."""
-    accuracy = step["accuracy"] or {}
-    return standard_error(accuracy["linear"], accuracy["num_test"]) if "num_test" in accuracy else None
+def accuracy_error(step: Step) -> float:
+    """Standard error of the accuracy after a drop, by the number of test images."""
+    return standard_error(step["accuracy"]["linear"], step["accuracy"]["num_test"])
 
 
 def _error(step: Step) -> str:
-    error = accuracy_error(step)
-    return "" if error is None else f" ± {error:.1f}"
+    return f" ± {accuracy_error(step):.1f}" if step["accuracy"] else ""
 
 
 def _change(step: Step, measure: str) -> str:
@@ -170,10 +165,9 @@ def gains_line(step: Step) -> str:
 
     Empty for a drop that was not learned.
     """
-    gains = step.get("gains")
-    if not gains:
+    if not step:
         return ""
-    parts = []
+    gains, parts = step["gains"], []
     if step["accuracy"] is not None:
         parts.append(f"labelled images {_change_in_words(*measured(step, ACCURACY)).format('% by a linear probe')}")
     groups = {name: gains[name] for name in ("new", "old") if gains[name] is not None}
@@ -197,47 +191,30 @@ def _change_in_words(start: float | None, before: float | None, after: float | N
     return f"{was}{after:.1f} {{}}" + (f" ({', '.join(known)})" if known else "")
 
 
-def frozen_advice(step: Mapping[str, Any]) -> list[str]:
-    """A line where weights that the encoder started from serve as well as they were; none where nothing shows it."""
-    gains = step.get("gains")
-    if not gains or not gains["from_weights"]:
+def frozen_advice(gains: Mapping[str, Any]) -> list[str]:
+    """A line where weights that the encoder started from served the new images clearly better as they were."""
+    new = gains["new"]
+    if not gains["from_weights"] or new is None or new["after"] is None or new["start"] is None:
         return []
-    if step["accuracy"] is not None:
-        start, _, after = measured(step, ACCURACY)
-        return labelled_advice(after or 0.0, start)
-    new = gains["new"] or {}
-    after, start = new.get("after"), new.get("start")
-    if after is None or start is None:
-        return []
-    error = math.hypot(*(standard_error(value, new["num_images"]) for value in (after, start)))
-    if start - after <= CLEAR * error:
+    error = math.hypot(*(standard_error(new[when], new["num_images"]) for when in ("after", "start")))
+    if new["start"] - new["after"] <= CLEAR * error:
         return []
     return [f"the new images are recognised less often than by the start; compare both with ccl probe; {USE_THE_START}"]
 
 
-def scores_of(accuracy: Mapping[str, Any] | None) -> dict[str, ProbeScore]:
-    """The scores of a version's probe, by the names of `TITLES`."""
-    if not accuracy or "num_test" not in accuracy:
-        return {}
-    kinds = {"features": accuracy, **accuracy.get("beside", {})}
-    return {
-        kind: ProbeScore(kinds[kind]["linear"], kinds[kind]["knn"], accuracy["num_test"])
-        for kind in TITLES
-        if kind in kinds
-    }
+def scores_of(step: Step) -> dict[str, ProbeScore]:
+    """The scores of a drop's probe, by the names of `TITLES`."""
+    kinds, num_test = {"features": step["accuracy"], **step["accuracy"]["beside"]}, step["accuracy"]["num_test"]
+    return {kind: ProbeScore(kinds[kind]["linear"], kinds[kind]["knn"], num_test) for kind in TITLES}
 
 
 def score_table(scores: Mapping[str, ProbeScore]) -> Table:
     """Learned features beside what needs no learning, each with its standard error."""
-    rows = [
-        (
-            TITLES[kind],
-            _with_error(score.linear, score.linear_error, score.num_test),
-            _with_error(score.knn, score.knn_error, score.num_test),
-        )
-        for kind, score in scores.items()
-    ]
-    num_test = next(iter(scores.values())).num_test
+    num_test = scores["features"].num_test
+    rows = []
+    for kind, score in scores.items():
+        linear = _with_error(score.linear, score.linear_error, num_test)
+        rows.append((TITLES[kind], linear, _with_error(score.knn, score.knn_error, num_test)))
     note = f"Accuracy on {num_test:,} held-out images ± its standard error: what another draw of images would change."
     return Table("What the features are worth", ("", "linear, %", "nearest neighbours, %"), tuple(rows), note)
 
@@ -333,10 +310,9 @@ def write_page(folder: EncoderFolder) -> None:
 
 def _probe(folder: EncoderFolder, step: Step) -> dict[str, Any] | None:
     """The last drop's probe: tables, and a drawing where its file is still there; None where none was made."""
-    scores = scores_of(step["accuracy"])
-    if not scores:
+    if step["accuracy"] is None:
         return None
-    shown: dict[str, Any] = {"scores": score_table(scores)}
+    shown: dict[str, Any] = {"scores": score_table(scores_of(step))}
     try:
         path = folder.path / STEPS / f"{step['version']:08d}" / PROBE
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -375,7 +351,7 @@ def curve_over_drops(steps: Sequence[Step], key: str) -> Figure:
         places, heights = [place for place, _, _ in known], [after for _, _, after in known]
         axes.plot(places, heights, color=_AFTER, marker="o", markersize=4)
         if key == ACCURACY:  # one standard error by the test set to either side
-            errors = [accuracy_error(steps[place - 1]) or 0.0 for place in places]
+            errors = [accuracy_error(steps[place - 1]) for place in places]
             axes.errorbar(places, heights, errors, color=_AFTER, linewidth=1, capsize=3)
         for place, _, after in known if len(known) <= _MOST_LABELLED else (known[0], known[-1]):
             axes.annotate(_shown(after), (place, after), (5, 4), textcoords="offset points", fontsize=8)

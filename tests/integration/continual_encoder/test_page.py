@@ -45,7 +45,13 @@ def test_the_page_tells_the_history_and_escapes_names(page: Path) -> None:
 
 def step(number: int, agreement: float, accuracy: float | None = None) -> dict[str, Any]:
     """A drop as a version remembers it."""
-    labelled = {"linear": accuracy, "linear_before": 34.0, "knn": 30.0, "num_test": 400}
+    labelled = {
+        "linear": accuracy,
+        "linear_before": 34.0,
+        "knn": 30.0,
+        "num_test": 400,
+        "beside": {"start": {"linear": 3.0}},
+    }
     return {
         "name": f"week-{number}",
         "version": number,
