@@ -142,22 +142,19 @@ def load_classifier(path: str | Path) -> Classifier:
             if sorted(file.keys()) != sorted(_TENSORS):
                 raise ValueError(f"it holds {', '.join(sorted(file.keys()))[:80]}, not {', '.join(_TENSORS)}")
             weights, bias, centre, scale = (file.get_tensor(name).clone() for name in _TENSORS)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "its metadata"
-        raise UserError(f"{path} is not a classifier by ccl probe: {where}: {first['msg']}") from error
+        num_classes, num_features = len(about.classes), about.num_features
+        shapes = [(num_classes, num_features), (num_classes,), (num_features,), (num_features,)]
+        for tensor, shape in zip((weights, bias, centre, scale), shapes, strict=True):
+            if tensor.dtype != torch.float32 or tensor.shape != shape or not torch.isfinite(tensor).all():
+                raise ValueError(f"a tensor is {tensor.dtype} {tuple(tensor.shape)}")
+        if num_classes < 2 or not bool((scale > 0).all()):
+            raise ValueError("no classes, or features of no scale")
     except Exception as error:  # safetensors raises many kinds for broken files
-        why = " ".join(str(error).split())[:160]
-        raise UserError(f"{path} is not a classifier by ccl probe: {why}") from error
-    num_classes, num_features = len(about.classes), about.num_features
-    shapes = [(num_classes, num_features), (num_classes,), (num_features,), (num_features,)]
-    for tensor, shape in zip((weights, bias, centre, scale), shapes, strict=True):
-        if tensor.dtype != torch.float32 or tensor.shape != shape or not torch.isfinite(tensor).all():
-            raise UserError(
-                f"{path} is not a classifier by ccl probe: a tensor is {tensor.dtype} {tuple(tensor.shape)}"
-            )
-    if num_classes < 2 or not bool((scale > 0).all()):
-        raise UserError(f"{path} is not a classifier by ccl probe: no classes, or features of no scale")
+        why = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc'])) or 'its metadata'}: {first['msg']}"
+        raise UserError(f"{path} is not a classifier by ccl probe: {' '.join(why.split())[:160]}") from error
     return Classifier(LinearClassifier(weights, bias, centre, scale, torch.arange(num_classes)), about)
 
 

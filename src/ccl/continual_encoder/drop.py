@@ -50,7 +50,7 @@ from ccl.section import merged
 from ccl.settings import Settings, differences
 from ccl.settings_files import without_gone
 from ccl.training import Learner, Loop, Observer, Progress
-from ccl.training.checkpoint import by_part, joined_parts
+from ccl.training.checkpoint import by_part
 from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
 
@@ -340,23 +340,11 @@ class _Drop:
         asked: Mapping[str, Any],
     ) -> Outcome:
         """Write everything beside first; the ledger then makes the version current."""
-        number, num_seen = self.ledger.latest + 1, int(self.past["next_id"]) + len(new.source)
+        number = self.ledger.latest + 1
+        step["version"] = number
         parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict()}
-        steps = [*self.past["steps"], {**step, "version": number}]
-        about = {
-            "version": number,
-            "parent": self.ledger.current,
-            "created": time.time(),
-            "steps": steps,
-            "seen": [*self.past["seen"], number],
-            "next_id": num_seen,
-            "strategy": settings.strategy,
-            "settings": settings.model_dump(mode="json"),
-            ASKED: dict(asked),
-            **({"weights": self.past["weights"]} if "weights" in self.past else {}),
-        }
-        self.folder.remember_seen(number, new.digests)
-        self.folder.versions.save(joined_parts(parts), about, number=number)
+        past = self.past | {"steps": [*self.past["steps"], step]}
+        self.folder.save(number, self.ledger.current, parts, new.digests, past, settings, asked)
         kept = self.folder.path / STEPS / f"{number:08d}"
         kept.mkdir(parents=True, exist_ok=True)
         for name in (METRICS, BAD_IMAGES, PROBE):
@@ -364,12 +352,13 @@ class _Drop:
                 write_file(kept / name, (self.folder.learning / name).read_bytes())
         self.folder.write_settings(settings)
         self.ledger.current = self.ledger.latest = number
-        self.ledger.record("learned", version=number, **step)
+        self.ledger.record("learned", **step)
         self.folder.write(self.ledger)
         self.folder.forget_learning()
         self.folder.prune(self.ledger, self.options.keep_versions)
+        num_seen = self.past["next_id"] + len(new.digests)
         message = f"version {number}: {step['verdict']} {kept_sentence(step, num_seen)}"
-        return Outcome("learned", number, message, steps[-1])
+        return Outcome("learned", number, message, step)
 
 
 def is_begun(folder: EncoderFolder) -> bool:

@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from safetensors import safe_open
@@ -28,7 +28,7 @@ from ccl.continual_encoder.frozen import FrozenEncoder
 from ccl.data import ImageSource, chain, load_dataset, squared
 from ccl.encoders import EncoderOptions, evaluating, make_backbone
 from ccl.encoders.weights import ABOUT, CONFIG, MODEL
-from ccl.errors import UserError, how_to_install, require
+from ccl.errors import UserError, counted, how_to_install, require
 from ccl.report.page_parts import render
 
 MOST_IMAGES = 32  # that a file is compared on
@@ -52,26 +52,16 @@ class Exported:
         """The difference in words."""
         if self.max_difference is None:
             return f"not compared with the original: onnxruntime is missing; {how_to_install('onnx')}"
-        compared = f"{self.num_images} image{'s' if self.num_images > 1 else ''}"
+        compared = counted(self.num_images, "image")
         return f"its features at most {self.max_difference:.1e} from the original's on {compared}"
-
-
-class Format(NamedTuple):
-    """One way of writing a backbone (given the shape of its images), and of reading it back."""
-
-    name: str
-    write: Callable[[nn.Module, Tensor, dict[str, Any], Path], None]
-    read: Callable[[Path, str], Reader | None]  # a class of the user's own may be imported if it has this path
 
 
 def check_export_target(path: Path) -> None:
     """Refuse, before any work, a file or folder that could not be written."""
-    if is_folder(path):
-        if os.path.isfile(path) or (path.exists() and any(path.iterdir())):
-            raise UserError(f"{path} is not an empty folder; name another, or a file: {', '.join(FORMATS)}")
-        check_target(path.with_suffix(".safetensors"), FORMATS, "an encoder")
-        return
-    check_target(path, FORMATS, "an encoder")
+    is_hub = is_folder(path)
+    if is_hub and (os.path.isfile(path) or (path.exists() and any(path.iterdir()))):
+        raise UserError(f"{path} is not an empty folder; name another, or a file: {', '.join(FORMATS)}")
+    check_target(path.with_suffix(".safetensors") if is_hub else path, FORMATS, "an encoder")
     if path.suffix == ".onnx":
         require(["onnx", "onnxscript"], "onnx", "an .onnx file")
 
@@ -92,21 +82,20 @@ def export(frozen: FrozenEncoder, path: str | Path, images: ImageSource | None =
     """
     path = Path(path)
     check_export_target(path)
-    form = FORMATS[path.suffix]
-    backbone = plain_backbone(frozen)
+    name, write = FORMATS[path.suffix]
     views = _views(frozen, images)
     original = _original(frozen)
     largest = float(original(views).abs().max())
     with replacing(path) as unfinished:
-        form.write(backbone, torch.zeros_like(views[:1].expand(2, -1, -1, -1)), frozen.description, unfinished)
-        read = form.read(unfinished, frozen.architecture.backbone)
+        example = torch.zeros_like(views[:1].expand(2, -1, -1, -1))
+        read = write(plain_backbone(frozen), example, frozen.description, unfinished)
         difference = None if read is None else _difference(read, original, views)
         if difference is not None and not difference <= TOLERANCE * largest:
             raise ArithmeticError(
                 f"{path} is not written: its features differ by up to {difference:.2g} from the encoder's own, "
                 f"which reach {largest:.2g}"
             )
-    return Exported(path, form.name, difference, 0 if difference is None else len(views))
+    return Exported(path, name, difference, 0 if difference is None else len(views))
 
 
 def plain_backbone(frozen: FrozenEncoder) -> nn.Module:
@@ -182,25 +171,28 @@ def _difference(read: Reader, original: Reader, views: Tensor) -> float:
     return float(torch.stack(differences).max())  # nan where one is
 
 
-def _write_safetensors(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:
+# Each writes a backbone, given the shape of its images and the description, and reads it back.
+
+
+def _safetensors(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> Reader:
     tensors = {name: tensor.contiguous() for name, tensor in backbone.state_dict().items()}
-    path.write_bytes(
-        to_bytes(tensors, {"format": "pt", ABOUT: json.dumps(about)})
-    )  # save_file makes it the owner's alone
+    content = to_bytes(tensors, {"format": "pt", ABOUT: json.dumps(about)})
+    path.write_bytes(content)  # save_file makes it the owner's alone
+    return load_backbone(path, about["architecture"]["backbone"])
 
 
-def _write_pt2(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:
+def _pt2(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> Reader:
     program = torch.export.export(backbone, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # names files of this machine
     torch.export.save(program, path, extra_files={f"{ABOUT}.json": json.dumps(about)})
 
-
-def _read_pt2(path: Path, backbone: str) -> Reader:
     return cast(Reader, torch.export.load(path).module())
 
 
-def _write_onnx(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> None:
+def _onnx(backbone: nn.Module, example: Tensor, about: dict[str, Any], path: Path) -> Reader | None:
+    import onnx
+
     # Nobody here needs the packages of which the exporter speaks.
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
@@ -221,10 +213,6 @@ def _write_onnx(backbone: nn.Module, example: Tensor, about: dict[str, Any], pat
     program.model.metadata_props[ABOUT] = json.dumps(about)
     program.save(path, external_data=False)
 
-
-def _read_onnx(path: Path, backbone: str) -> Reader | None:
-    import onnx
-
     onnx.checker.check_model(path)
     try:
         import onnxruntime
@@ -234,19 +222,20 @@ def _read_onnx(path: Path, backbone: str) -> Reader | None:
     return lambda images: torch.from_numpy(session.run(["features"], {"images": images.numpy()})[0])
 
 
-FORMATS = {
-    ".safetensors": Format("safetensors", _write_safetensors, load_backbone),
-    ".pt2": Format("torch.export", _write_pt2, _read_pt2),
-    ".onnx": Format("ONNX", _write_onnx, _read_onnx),
+Writer = Callable[[nn.Module, Tensor, dict[str, Any], Path], Reader | None]
+FORMATS: dict[str, tuple[str, Writer]] = {
+    ".safetensors": ("safetensors", _safetensors),
+    ".pt2": ("torch.export", _pt2),
+    ".onnx": ("ONNX", _onnx),
 }
 
 
 def write_export(frozen: FrozenEncoder, path: Path, images: ImageSource | None = None) -> tuple[Exported, Path]:
     """Write the encoder, checked against the original on the images, and its card; both paths are returned."""
+    check_export_target(path)
     if not is_folder(path):
         exported = export(frozen, path, images)
         return exported, write_card(frozen, exported)
-    check_export_target(path)
     with TemporaryDirectory() as scratch:
         exported = export(frozen, Path(scratch) / MODEL, images)
         is_known = bool(_timm_name(frozen))
@@ -334,11 +323,13 @@ def card(frozen: FrozenEncoder, exported: Exported) -> str:
 
 def _in_words(measures: Mapping[str, Any] | None) -> str:
     """ "rank 12.3, agreement 80 → 83": what is known of each, a pair as its way from before to after."""
-    ways = {}
-    plain = {key: value for key, value in (measures or {}).items() if not isinstance(value, Mapping)}
-    for kind, values in (measures or {}).get("beside", {}).items():
-        plain |= {f"{kind} {key}": value for key, value in values.items()}
-    for key, value in plain.items():
+    ways = []
+    for name, value in (measures or {}).items():
+        if isinstance(value, Mapping):  # what stands beside the features
+            ways += [f"{kind} {_in_words(scores)}" for kind, scores in value.items()]
+            continue
         points = [point for point in (value if isinstance(value, list) else [value]) if point is not None]
-        ways[key] = " → ".join(f"{point:.4g}" if isinstance(point, float) else str(point) for point in points)
-    return ", ".join(f"{key} {way}" for key, way in ways.items() if way)
+        if points:
+            way = " → ".join(f"{point:.4g}" if isinstance(point, float) else str(point) for point in points)
+            ways.append(f"{name} {way}")
+    return ", ".join(ways)

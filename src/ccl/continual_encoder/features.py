@@ -84,17 +84,13 @@ def _write_parquet(path: Path, rows: NDArray[np.float32], names: Sequence[str], 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    printable = [name.encode("utf-8", "backslashreplace").decode() for name in names]  # bytes that are no text: escapes
     columns = {
-        "path": pa.array([printable(name) for name in names], pa.string()),
+        "path": pa.array(printable, pa.string()),
         "version": pa.array(np.full(len(names), version, dtype=np.int64)),
         "features": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1]),
     }
     pq.write_table(pa.table(columns).replace_schema_metadata({"ccl": about}), path)
-
-
-def printable(name: str) -> str:
-    """A file's name as text: bytes that are none become escapes."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 _WRITERS: dict[str, Callable[[Path, NDArray[np.float32], Sequence[str], int, str], None]] = {
@@ -168,11 +164,10 @@ def begin(folder: Path, manifest: Manifest) -> None:
         raise UserError(f"{folder}: with --shard features are written as parts into a folder; name one")
     path = folder / MANIFEST
     if path.exists():
-        kept = read_manifest(folder)
-        if kept != manifest:
-            what = next(name for name, value in asdict(manifest).items() if asdict(kept)[name] != value)
+        kept = asdict(read_manifest(folder))
+        if wrong := [name for name, value in asdict(manifest).items() if kept[name] != value]:
             raise UserError(
-                f"{folder} holds parts of others (another {what} in {MANIFEST}); name another folder, "
+                f"{folder} holds parts of others (another {wrong[0]} in {MANIFEST}); name another folder, "
                 "or give the same images, version and --part-images"
             )
     elif folder.is_dir() and any(folder.iterdir()):

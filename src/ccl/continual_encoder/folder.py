@@ -19,12 +19,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from ccl.atomic_files import write_file
 from ccl.errors import UserError
 from ccl.memory import RehearsalMemory
 from ccl.reading import ReadingSettings, read_reading_settings
 from ccl.runs.folder_lock import SETTINGS, Kind, locked, read_status
-from ccl.training.checkpoint import Checkpoint, CheckpointStore, DamagedError, by_part
+from ccl.training.checkpoint import Checkpoint, CheckpointStore, DamagedError, by_part, joined_parts
 
 if TYPE_CHECKING:
     from ccl.settings import Settings
@@ -140,27 +142,28 @@ class EncoderFolder:
         if self.knows_nothing(ledger):
             raise UserError(f"{self.path} has learned nothing yet; `ccl learn IMAGES --into {self.path}`")
         wanted = next(found for found in (number, ledger.pinned, ledger.current) if found is not None)
-        if wanted not in self.numbers(ledger):
-            raise UserError(f"{self.path} has no version {wanted}; there are {self.listed(ledger)}")
+        self.refuse_absent(ledger, wanted)
         return self.load(wanted)
+
+    def refuse_absent(self, ledger: Ledger, number: int) -> None:
+        if number not in self.numbers(ledger):
+            raise UserError(f"{self.path} has no version {number}; there are {self.listed(ledger)}")
 
     def load(self, number: int) -> Checkpoint:
         """This version, verified; a damaged one is reported with the newest good one and the way to it."""
         try:
             return self.versions.load(number)
         except DamagedError as error:
-            raise DamagedError(error.path, f"{error.reason}; {self._way_out(number)}") from error
-
-    def _way_out(self, damaged: int) -> str:
-        ledger = self.ledger()
-        good = self.newest_good(ledger)
-        if good is None:
-            return "no other version is good: learn the images anew into another folder"
-        if damaged == ledger.pinned:
-            return f"version {good} is the newest good one: `ccl pin {self.path} {good}` pins it instead"
-        if damaged == ledger.current:
-            return f"version {good} is the newest good one: `ccl rollback {self.path}` returns to it"
-        return f"version {good} is the newest good one"
+            ledger = self.ledger()
+            good = self.newest_good(ledger)
+            way_out = f"version {good} is the newest good one"
+            if good is None:
+                way_out = "no other version is good: learn the images anew into another folder"
+            elif number == ledger.pinned:
+                way_out += f": `ccl pin {self.path} {good}` pins it instead"
+            elif number == ledger.current:
+                way_out += f": `ccl rollback {self.path}` returns to it"
+            raise DamagedError(error.path, f"{error.reason}; {way_out}") from error
 
     def newest_good(self, ledger: Ledger) -> int | None:
         """The newest version that verifies: the current one, one that it was learned on, else any."""
@@ -207,6 +210,32 @@ class EncoderFolder:
             if number not in (0, ledger.current, ledger.pinned):
                 self.versions.remove(number)
 
+    def save(
+        self,
+        number: int,
+        parent: int | None,
+        parts: Mapping[str, Mapping[str, Tensor]],
+        digests: Sequence[bytes],
+        past: Mapping[str, Any],
+        settings: "Settings",
+        asked: Mapping[str, Any],
+    ) -> None:
+        """Write a version that has learned images with these digests; `past` is what came before, its steps with it."""
+        about = {
+            "version": number,
+            "parent": parent,
+            "created": time.time(),
+            "steps": past["steps"],
+            "seen": [*past["seen"], number],
+            "next_id": past["next_id"] + len(digests),
+            "strategy": settings.strategy,
+            "settings": settings.model_dump(mode="json"),
+            ASKED: dict(asked),
+        }
+        weights = {"weights": past["weights"]} if "weights" in past else {}  # that it started from
+        self.remember_seen(number, digests)
+        self.versions.save(joined_parts(parts), about | weights, number=number)
+
     def remember_seen(self, number: int, digests: Sequence[bytes]) -> None:
         write_file(self.path / SEEN / f"{number:08d}.bin", b"".join(digests))
 
@@ -241,8 +270,7 @@ def roll_back(folder: EncoderFolder, to: int | None) -> int:
             raise UserError(
                 f"{folder.path} has no older good version to roll back to; there are {folder.listed(ledger)}"
             )
-        if goal not in there:
-            raise UserError(f"{folder.path} has no version {goal} to roll back to; there are {folder.listed(ledger)}")
+        folder.refuse_absent(ledger, goal)
         if goal == ledger.current:
             raise UserError(f"version {goal} is the current one already")
         folder.load(goal)  # raises where it is not good
@@ -256,8 +284,8 @@ def pin_version(folder: EncoderFolder, version: int | None) -> None:
     """Use this version whatever is learned meanwhile; None: the current one, always."""
     with locked(folder.path, ENCODER):
         ledger = folder.ledger()
-        if version is not None and version not in folder.numbers(ledger):
-            raise UserError(f"{folder.path} has no version {version}; there are {folder.listed(ledger)}")
+        if version is not None:
+            folder.refuse_absent(ledger, version)
         ledger.pinned = version
         ledger.record("unpinned" if version is None else "pinned", version=version)
         folder.write(ledger)

@@ -1,7 +1,6 @@
 """Version 0: an encoder before its first drop, where it starts from given weights."""
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +10,7 @@ import torch
 
 from ccl.catalogue import BACKBONES, CLASS_PATH, TIMM, foreign_kind
 from ccl.continual_encoder.defaults import choose_start, is_on_gpu
-from ccl.continual_encoder.folder import ASKED, ENCODER, STARTED, EncoderFolder, Ledger
+from ccl.continual_encoder.folder import ENCODER, STARTED, EncoderFolder, Ledger
 from ccl.continual_encoder.frozen import STUDENT
 from ccl.continual_encoder.images import SILENT, listing_bad_images
 from ccl.data import MAX_BAD, collected, find_images
@@ -27,7 +26,6 @@ from ccl.section import merged
 from ccl.seeding import permutation
 from ccl.settings import Settings
 from ccl.training import Observer
-from ccl.training.checkpoint import joined_parts
 
 BEFORE = -1  # the step of images that stand for what was known before the first
 _SMALLER = 128  # px: the size in which a network that can read it learns on a CPU
@@ -35,19 +33,19 @@ _SMALLER = 128  # px: the size in which a network that can read it learns on a C
 
 def source_of(weights: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Encoder settings for a source of weights: "timm:NAME", a class's path, a file or a folder."""
-    path, kind = Path(weights), foreign_kind(weights)
-    if kind is not None and not (path.suffix in (".pt", ".pth", ".safetensors") or os.path.exists(path)):
+    path, is_there = Path(weights), os.path.exists(weights)
+    if foreign_kind(weights) is not None and not is_there and path.suffix not in (".pt", ".pth", ".safetensors"):
         return {"backbone": weights, "weights": PRETRAINED}
-    if weights in BACKBONES and not os.path.exists(path):
+    if weights in BACKBONES and not is_there:
         raise UserError(
             f"--from {weights}: ccl ships no weights; name a file, or timm:{weights} or torchvision:{weights}"
         )
-    named = dict(asked.get("encoder", {}))
-    config = read_config(path) if os.path.exists(path) else {}
-    found = _described(config) if "backbone" not in named else {}
-    if os.path.exists(path) and not found and "backbone" not in named:
-        raise UserError(f"{weights} does not say which network it is of; add --set encoder.backbone=…")
-    return {**found, "weights": weights}
+    found: dict[str, Any] = {}
+    if is_there and "backbone" not in asked.get("encoder", {}):
+        found = _described(read_config(path))
+        if not found:
+            raise UserError(f"{weights} does not say which network it is of; add --set encoder.backbone=…")
+    return found | {"weights": weights}
 
 
 def _described(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,21 +87,10 @@ def begin_from(
         # The encoder alone: what learns beside it is made when the first images are known.
         encoder = build_encoder(settings, torch.device("cpu"), start.tensors)
         tensors = {f"{STUDENT}{name}": value for name, value in encoder.state_dict().items()}
-        version = {
-            "version": 0,
-            "parent": None,
-            "created": time.time(),
-            "steps": [],
-            "seen": [0],
-            "next_id": len(digests),
-            "strategy": settings.strategy,
-            "settings": settings.model_dump(mode="json"),
-            "weights": start.line,
-            ASKED: dict(ledger.asked),
-        }
-        folder.remember_seen(0, digests)
+        past = {"steps": [], "seen": [], "next_id": 0, "weights": start.line}
         folder.versions.remove(0)  # of a process that was killed here
-        folder.versions.save(joined_parts({"learner": tensors, "memory": memory.state_dict()}), version, number=0)
+        parts = {"learner": tensors, "memory": memory.state_dict()}
+        folder.save(0, None, parts, digests, past, settings, ledger.asked)
         ledger.record(STARTED, version=0, **about, line=start.line, num_kept=len(memory))
         folder.write(ledger)
 
@@ -111,17 +98,14 @@ def begin_from(
 def _is_begun(folder: EncoderFolder, ledger: Ledger, about: Mapping[str, Any]) -> bool:
     """Whether this folder has this start; refuses one that has another, or has learned without one."""
     events = [event for event in ledger.events if event["kind"] == STARTED]
-    if not events and ledger.current == 0:
-        return False
-    if not events:
+    if not events and ledger.current:
         raise UserError(f"{folder.path} has learned from nothing already; name another folder to start from weights")
-    for key, value in about.items():
-        if events[-1][key] != value:
-            raise UserError(
-                f"{folder.path} started from {events[-1]['weights']} (kept: {events[-1]['keep'] or 'nothing'}); "
-                "leave --from and --keep out, or name another folder"
-            )
-    return True
+    if events and any(events[-1][key] != value for key, value in about.items()):
+        raise UserError(
+            f"{folder.path} started from {events[-1]['weights']} (kept: {events[-1]['keep'] or 'nothing'}); "
+            "leave --from and --keep out, or name another folder"
+        )
+    return bool(events)
 
 
 def _chosen(weights: str, asked: Mapping[str, Any], display: Observer) -> tuple[Settings, Start]:

@@ -92,13 +92,6 @@ class Answer:
     # For each hit the share of all pairs of the collection that are less alike, 0 to 1; none where there are no pairs
     ranks: tuple[float, ...] = ()
 
-    @property
-    def labels(self) -> list[str]:
-        """The rank of each similarity, in words."""
-        if not self.ranks:
-            return [f"cosine {similarity:.3f}" for _, similarity in self.hits]
-        return [rank_in_words(rank) for rank in self.ranks]
-
 
 def rank_in_words(rank: float) -> str:
     """ "nearer than 99.8 % of pairs": rounded down, so that nothing is nearer than all that isn't."""
@@ -199,19 +192,16 @@ def write_sheet(path: str | Path, answers: Sequence[Answer], title: str) -> None
     path = Path(path)
     check_target(path, [".html"], "a contact sheet")
 
-    def shown(image: SheetImage) -> Thumbnail | None:
-        return None if image.content is None else thumbnail(image.content, _SIDE)
+    def shown(image: SheetImage) -> tuple[str, Thumbnail | None]:
+        return image.name, None if image.content is None else thumbnail(image.content, _SIDE)
 
-    rows = [
-        (
-            (answer.query.name, shown(answer.query)),
-            [
-                (image.name, shown(image), label, f"cosine {similarity:.3f}" if answer.ranks else "")
-                for (image, similarity), label in zip(answer.hits, answer.labels, strict=True)
-            ],
-        )
-        for answer in answers
-    ]
+    rows = []
+    for answer in answers:
+        cosines = [f"cosine {similarity:.3f}" for _, similarity in answer.hits]
+        about = [(rank_in_words(rank), cosine) for rank, cosine in zip(answer.ranks, cosines, strict=False)]
+        about = about or [(cosine, "") for cosine in cosines]
+        hits = [(*shown(image), *words) for (image, _), words in zip(answer.hits, about, strict=True)]
+        rows.append((shown(answer.query), hits))
     is_ranked = any(answer.ranks for answer in answers)
     page = render("ccl.continual_encoder", "contact_sheet.html.j2", title=title, rows=rows, is_ranked=is_ranked)
     with replacing(path) as unfinished:
