@@ -205,11 +205,11 @@ def test_a_worse_version_is_refused_and_taken_later_without_learning_again(
         shutil.copytree(deliver(f"part{number}", domain, 60, 10), labelled / domain)
     values = iter([80.0, 70.0, 70.0, 70.0])
 
-    def measured(
-        encoder: object, viewer: object, images: Dataset, known: dict[str, Any] | None, *_: object
-    ) -> dict[str, Any]:
-        before = None if known is None else known["linear"]
-        return {"fingerprint": images.fingerprint, "linear": next(values), "knn": 50.0, "linear_before": before}
+    def measured(after: object, images: Dataset, known: dict[str, Any] | None, *_: object) -> dict[str, Any]:
+        before, beside = known["linear"] if known else None, {"linear": 9.0, "knn": 9.0}
+        found = {"fingerprint": images.fingerprint, "folder": "labelled", "num_test": 4, "linear": next(values)}
+        found |= {"knn": 50.0, "linear_before": before, "knn_before": 50.0}
+        return found | {"beside": dict.fromkeys(("start", "pixels", "hog"), beside)}
 
     monkeypatch.setattr(judge, "labelled_accuracy", measured)
     encoder = ContinualEncoder.create(tmp_path / "state", **TINY)
@@ -255,7 +255,7 @@ def test_rollback_forgets_and_a_pin_holds(made: Made, deliver: Deliver) -> None:
     encoder.learn(deliver("week-3", "textures", 40, 20), keep_versions=1, **QUIET)
     assert encoder.versions == [1, 4]  # the pinned one and the current one
     encoder.pin(None)
-    with pytest.raises(UserError, match="no version 2 to roll back to; there are 1, 4"):
+    with pytest.raises(UserError, match="no version 2; there are 1, 4"):
         encoder.rollback(2)
     with pytest.raises(UserError, match="no version 7; there are 1, 4"):
         encoder.encode(some, version=7)
