@@ -3,7 +3,7 @@
 import difflib
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final, Literal, Self, cast
 
@@ -124,10 +124,7 @@ def make_backbone(options: EncoderOptions) -> nn.Module:
 def make_foreign(
     name: str, *, options: Mapping[str, Any] | None = None, pretrained: bool = False, **offered: Any
 ) -> nn.Module:
-    """A network by "timm:NAME", "torchvision:NAME" or a class's path, without its classifier.
-
-    `options` are arguments of its maker, and a class gets by name what it asks for of what is offered beside.
-    """
+    """A network by name or class path, without its classifier; a class gets what it asks for by name of `offered`."""
     kind, rest = foreign_kind(name), name.partition(":")[2]
     make = {TIMM: _of_timm, TORCHVISION: _of_torchvision}.get(str(kind))
     if make is not None:
@@ -140,7 +137,9 @@ def make_foreign(
 def _of_timm(name: str, options: dict[str, Any], pretrained: bool) -> nn.Module:
     timm = _imported("timm", f"timm:{name}")
     if not timm.is_model(name.partition(".")[0]):
-        raise UserError(f"encoder.backbone timm:{name}: timm has no model {name!r}{_near(name, timm.list_models())}")
+        raise UserError(
+            f"encoder.backbone timm:{name}: timm has no model {name!r}{did_you_mean(name, timm.list_models())}"
+        )
     return _made(f"timm:{name}", timm.create_model, name, pretrained=pretrained, num_classes=0, **options)
 
 
@@ -148,7 +147,8 @@ def _of_torchvision(name: str, options: dict[str, Any], pretrained: bool) -> nn.
     models = _imported("torchvision.models", f"torchvision:{name}")
     known = models.list_models(module=models)
     if name not in known:
-        raise UserError(f"encoder.backbone torchvision:{name}: torchvision has no model {name!r}{_near(name, known)}")
+        advice = did_you_mean(name, known)
+        raise UserError(f"encoder.backbone torchvision:{name}: torchvision has no model {name!r}{advice}")
     weights = "DEFAULT" if pretrained else None
     network = _made(f"torchvision:{name}", models.get_model, name, weights=weights, **options)
     return _without_classifier(network)
@@ -187,11 +187,6 @@ def _imported(module: str, title: str) -> ModuleType:
 
 def _why(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:160]
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    options = list(known)
-    return did_you_mean(name, options) if options else ""
 
 
 def _without_classifier(network: nn.Module) -> nn.Module:

@@ -38,10 +38,7 @@ class ProbeResult:
 
 
 class AccuracyMatrix:
-    """Accuracies after each of T steps on each dataset; nan where nothing has been recorded yet.
-
-    The paper's a[i, j] and R[j] are `per_step` and `random_per_step`; its headline number is `all_class_total[T-1]`.
-    """
+    """Accuracies after each of T steps on each dataset, and of the random encoder; nan where not recorded yet."""
 
     def __init__(self, num_steps: int) -> None:
         if num_steps < 1:

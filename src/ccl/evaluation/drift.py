@@ -54,11 +54,7 @@ def group_agreement(rows: Tensor, groups: Tensor, k: int = NUM_NEIGHBOURS) -> fl
 
 
 def recognition(first: Tensor, second: Tensor) -> float:
-    """How often the row of an image in one view is nearest, by cosine, to its own row in another, in percent.
-
-    (N, F) of two views of the same images -> 0 to 100; 100/N for chance. A draw of m rows counts as 1/m, so features
-    that have collapsed are worth no more than chance.
-    """
+    """How often an image's row in one view is nearest to its own in another, in percent; a draw of m counts as 1/m."""
     if not (_is_measurable(first) and _is_measurable(second)):
         return math.nan
     similarity = (_unit(first) @ _unit(second).T).round(decimals=_DECIMALS)  # (N, N)
@@ -118,10 +114,7 @@ class Drift:
     def of(
         cls, before: Reading | None, after: Reading, groups: Tensor, start_features: Tensor | None = None
     ) -> "Drift":
-        """Compare two readings of the same images in groups (N,); `before` is None where nothing was there yet.
-
-        `start_features` (N, F) are what the encoder made of them before it learned anything.
-        """
+        """Compare two readings of the same images in groups (N,); `before` is None where nothing was there yet."""
         # At most a tenth of all images, so that few stay neighbours by mere chance.
         k = max(1, min(NUM_NEIGHBOURS, len(after.features) // 10))
 

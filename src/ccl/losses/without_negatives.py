@@ -45,10 +45,7 @@ def _standardised(rows: Tensor) -> Tensor:
 def vicreg(
     first: Tensor, second: Tensor, invariance: float = 25.0, variance: float = 25.0, covariance: float = 1.0
 ) -> Tensor:
-    """Invariance, variance and covariance terms, weighted and added. VICReg: arXiv 2105.04906.
-
-    Raw projections (N, D) of two views; both are trained. A batch of one row has no variance.
-    """
+    """Invariance, variance and covariance terms of projections (N, D), weighted and added. VICReg: arXiv 2105.04906."""
     first, second = first.float(), second.float()
     covariances = [_covariance(view) for view in (first, second)]
     # Differs: the VICReg authors' code halves the sum of the two hinges; solo-learn and CaSSLe, followed here, do not.

@@ -31,10 +31,7 @@ def group(embeddings: Tensor, num_clusters: int, *context: int | str) -> Tensor:
 
 
 def estimate_num_clusters(embeddings: Tensor, *context: int | str) -> int:
-    """The count of the grid whose K-Means grouping has the highest modularity: unit rows (N, D) -> 1 … MOST_CLUSTERS.
-
-    A pure function of the embeddings and the context. Rows that are all alike are one group.
-    """
+    """The count of the grid whose K-Means grouping has the highest modularity, of unit rows (N, D)."""
     rows = drawn(embeddings, *context)  # (n, D)
     counts = [count for count in grid(len(rows)) if count <= len(torch.unique(rows, dim=0))]  # K-Means needs as many
     if counts == [1]:

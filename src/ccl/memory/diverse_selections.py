@@ -47,11 +47,7 @@ def _herd(rows: Tensor, count: int) -> Tensor:
 
 
 def k_center(embeddings: Tensor, count: int) -> Tensor:
-    """Positions in the order of choice: the row nearest to the mean, then each time that farthest from all kept.
-
-    Gonzalez 1985: of rows (N, D), the largest distance to the nearest kept one is at most twice the least possible.
-    Ties go to the earlier image.
-    """
+    """Positions in the order of choice: the row nearest to the mean, then the farthest from all kept. Gonzalez 1985."""
     rows = embeddings.double().cpu()  # (N, D)
     if min(count, len(rows)) <= 0:
         return torch.zeros(0, dtype=torch.long)
@@ -122,10 +118,7 @@ def _neighbours(
 
 
 def principal_components(embeddings: Tensor, count: int) -> Tensor:
-    """Positions of the images nearest to the principal directions, the largest first: unit rows (N, D).
-
-    EDSR: liuhanmo321/EntropyUCL (ICDE 2024). Where more images are wanted than there are directions, these take turns.
-    """
+    """Positions of the images nearest to the principal directions, which take turns. EDSR: liuhanmo321/EntropyUCL."""
     rows = embeddings.double().cpu()  # (N, D)
     if min(count, len(rows)) <= 0:
         return torch.zeros(0, dtype=torch.long)

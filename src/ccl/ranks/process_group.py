@@ -29,10 +29,8 @@ def start(device_type: str) -> None:
 
 
 def fresh_store(store: Any, number: int, count: int) -> Any:
-    """A part of the store that no earlier attempt has written to: torchrun keeps its store when it restarts ranks.
-
-    Each rank names itself anew, and all take the part of the first that has read their present name.
-    """
+    """A part of the store that no earlier attempt has written to: torchrun keeps its store when it restarts ranks."""
+    # Each rank names itself anew, and all take the part of the first that has read their present name.
     name, deadline = uuid4().hex, time.monotonic() + _MEETING.total_seconds()
     store.set(f"ccl/{number}", name)
     while time.monotonic() < deadline:

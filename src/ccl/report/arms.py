@@ -83,7 +83,7 @@ def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
             repeat += 1
         groups.setdefault((key, repeat), []).append(record)
     firsts = [members[0] for members in groups.values()]
-    of_firsts = [_looked_at(record, [name for name in varied if name not in AXES]) for record in firsts]
+    of_firsts = [_looked_at(record, varied) for record in firsts]
     names = [_name(record, varied, others) for record, others in zip(firsts, of_firsts, strict=True)]
     crossed = _crossed(firsts, of_firsts)
     arms = []
@@ -97,8 +97,8 @@ def make_arms(records: Sequence[RunRecord]) -> list[Arm]:
 def _looked_at(record: RunRecord, names: Sequence[str]) -> dict[str, Any]:
     """The values of the settings that a run's strategy and objective look at."""
     settings, values = record.settings, flat(record.settings)
-    seen = [name for name in names if matters(name, settings.strategy, settings.objective)]
-    return {name: values[name] for name in seen if name in values}
+    seen = [name for name in names if name in values and name not in AXES]
+    return {name: values[name] for name in seen if matters(name, settings.strategy, settings.objective)}
 
 
 def _crossed(firsts: Sequence[RunRecord], of_firsts: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -122,10 +122,7 @@ def _name(record: RunRecord, varied: Sequence[str], others: Mapping[str, Any]) -
 
 
 def varied_settings(records: Sequence[RunRecord]) -> list[str]:
-    """The settings, as `a.b`, that are not the same in all runs, of those that may change a number.
-
-    What a strategy or an objective brings along as its own default belongs to its name, and was not varied.
-    """
+    """The settings, as `a.b`, not the same in all runs, but for a strategy's or an objective's own defaults."""
     rows = [(record.settings.objective, record.settings.strategy) for record in records]
     every = [flat(record.settings) for record in records]
     defaults = {row: flattened(own_defaults(*row)) for row in rows}
@@ -293,10 +290,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def random_accuracy(records: Sequence[RunRecord]) -> tuple[list[float], float]:
-    """Accuracy of the random initialisation on each of T steps and on all classes; equal starts count once.
-
-    nan where no run of the first's number of steps was probed before training.
-    """
+    """Accuracy of random initialisation on each of T steps and on all classes, nan if unknown; equal ones once."""
     num_steps = len(records[0].step_names)
     measured = {
         (*record.accuracy.random_per_step.tolist(), float(record.accuracy.random_total))

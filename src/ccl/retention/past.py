@@ -65,10 +65,7 @@ def _own_rows(mask: Tensor, context: BatchContext) -> Tensor:
 
 
 class Predictor(nn.Module):
-    """Linear, batch norm, ReLU, linear: rows (N, D) of a whole batch to rows (N, D). CaSSLe and PFR: g; CLA: aligner.
-
-    With a `shortcut` these layers are what is added to a row, at first nothing: it begins as the identity.
-    """
+    """Linear, batch norm, ReLU, linear: (N, D) to (N, D). With a `shortcut` beside them it begins as the identity."""
 
     def __init__(self, dim: int, hidden: int, shortcut: bool = False) -> None:
         super().__init__()

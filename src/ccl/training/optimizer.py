@@ -85,10 +85,7 @@ class Plan:
             group["lr"] = (self.optimizer.learning_rate if group[CONSTANT_RATE] else rate) * group[RATE_SCALE]
 
     def learning_rate_at(self, epoch: int, share: float = 1.0) -> float:
-        """The rate of the update with which `share` of an epoch, counted from 0, is done.
-
-        The cosine moves epoch by epoch and ends one epoch before it would reach zero, as in MoCo.
-        """
+        """The rate of the update with which `share` of an epoch is done; a cosine moves by the epoch, as in MoCo."""
         # Differs: solo-learn's and CaSSLe's warm-up rises from 0.003, here from nothing.
         highest, warmup = self.optimizer.learning_rate, self.optimizer.warmup_epochs
         if epoch < warmup:

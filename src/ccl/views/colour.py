@@ -1,8 +1,4 @@
-"""Colour jitter and grey for a batch of images with a factor each: no loop over images.
-
-Images are float (N, 3, S, S) in 0 … 1, factors (N,). The formulas, the clamping after each operation and the random
-order of the operations are torchvision's. Functions that end in an underscore work in place.
-"""
+"""Colour jitter and grey by torchvision's formulas for a batch of images (N, 3, S, S) in 0 … 1, without a loop."""
 
 from collections.abc import Callable
 from itertools import permutations
