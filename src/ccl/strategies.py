@@ -287,12 +287,8 @@ def matters(setting: str, strategy: str, objective: str) -> bool:
         return section == objective
     if row is None:
         return True
-    if part in RETENTION:
-        return part in row.retention
-    if part in COMPOSITIONS:
-        return part == row.composition
-    if part in WEIGHT_RULES:
-        return part == row.weight_rule
+    if part in {**RETENTION, **COMPOSITIONS, **WEIGHT_RULES}:
+        return part in (*row.retention, row.composition, row.weight_rule)
     if section == "weights":
         return bool(row.retention)
     return row.selection is not None if section == "memory" else True

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ccl.data.decoding import MAX_PIXELS, BadImageError, errors_as_bad_image, upright_rgb
+from ccl.data.decoding import BadImageError, errors_as_bad_image, upright_rgb
 from ccl.data.sources import ImageSource
 from ccl.errors import UserError
 
@@ -49,12 +49,9 @@ def is_channels_first(image: NDArray[np.generic] | Tensor) -> bool:
 def _as_bytes(image: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
     """uint8 of the same shape, which is one that images have."""
     shape = tuple(image.shape)
-    is_flat = len(shape) == 2
-    if 0 in shape or not (is_flat or (len(shape) == 3 and (shape[0] in _CHANNELS or shape[2] in _CHANNELS))):
+    has_channels = len(shape) == 3 and (shape[0] in _CHANNELS or shape[2] in _CHANNELS)
+    if 0 in shape or not (len(shape) == 2 or has_channels):
         raise UserError(f"has the shape {shape}; images are (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels")
-    sides = shape if is_flat else shape[1:] if is_channels_first(image) else shape[:2]
-    if sides[0] * sides[1] > MAX_PIXELS:
-        raise UserError(f"has {sides[1]}×{sides[0]} pixels, more than the limit of {MAX_PIXELS:,}")
     values = _as_array(image)
     if values.dtype == np.uint8:
         return values.astype(np.uint8, copy=False)

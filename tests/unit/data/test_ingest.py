@@ -597,7 +597,6 @@ def test_every_kind_of_array_becomes_rgb(image: object, expected: np.ndarray) ->
         (np.zeros((), np.uint8), r"has the shape \(\)"),
         (np.zeros((0, 4, 3), np.uint8), r"has the shape \(0, 4, 3\)"),
         (np.zeros((2, 4, 4, 3), np.uint8), r"has the shape \(2, 4, 4, 3\)"),
-        (np.broadcast_to(np.uint8(0), (9000, 9000, 3)), "has 9000×9000 pixels, more than the limit of 64,000,000"),
         (torch.zeros(3, 4, 4, dtype=torch.uint8).to_sparse(), "is not a plain tensor"),
         (Image.new("L", (9000, 9000)), "can't be used: 9000×9000 pixels exceed the limit"),
         ((PIXELS, 3), "is of type tuple; give an array"),
