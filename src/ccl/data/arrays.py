@@ -27,8 +27,9 @@ def rgb_pixels(image: NDArray[np.generic] | Tensor | Image.Image) -> NDArray[np.
         picture = image
     else:
         values = _as_bytes(image)
-        if values.ndim == 3 and is_channels_first(image):
-            values = values.transpose(1, 2, 0)
+        may_be_first = values.ndim == 3 and values.shape[0] in _CHANNELS
+        if may_be_first and (values.shape[2] not in _CHANNELS or isinstance(image, Tensor)):
+            values = values.transpose(1, 2, 0)  # where it could be either, as is the custom of tensors
         if values.ndim == 3 and values.shape[2] == 1:
             values = values[:, :, 0]
         if values.ndim == 3 and values.shape[2] == 3:
@@ -39,11 +40,6 @@ def rgb_pixels(image: NDArray[np.generic] | Tensor | Image.Image) -> NDArray[np.
             return np.array(upright_rgb(picture), dtype=np.uint8)
     except BadImageError as error:  # Pillow reads a file only now
         raise UserError(f"can't be used: {error.reason}") from error
-
-
-def is_channels_first(image: NDArray[np.generic] | Tensor) -> bool:
-    """Whether (C, H, W): as the shape says, and where it could be either, for tensors, as is the custom of each."""
-    return image.shape[0] in _CHANNELS and (image.shape[2] not in _CHANNELS or isinstance(image, Tensor))
 
 
 def _as_bytes(image: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:

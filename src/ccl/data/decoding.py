@@ -41,12 +41,7 @@ def is_image_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
-def in_full(width: int, height: int) -> int:
-    """The reduction that keeps every pixel."""
-    return 1
-
-
-def decode(file: BinaryIO, reduction: Reduction = in_full) -> Image.Image:
+def decode(file: BinaryIO, reduction: Reduction | None = None) -> Image.Image:
     """The picture as upright RGB: the first frame, alpha laid on white, EXIF rotation applied.
 
     A JPEG is decoded at a part of its size where `reduction` says so: pixel p of a line then stands for the pixels
@@ -105,11 +100,11 @@ def refuse_length(num_bytes: int) -> None:
         raise BadImageError(f"{num_bytes:,} bytes exceed the limit of {MAX_BYTES:,}")
 
 
-def upright_rgb(image: Image.Image, reduction: Reduction = in_full) -> Image.Image:
+def upright_rgb(image: Image.Image, reduction: Reduction | None = None) -> Image.Image:
     """An opened picture, as `decode` returns it; any error is possible where its file is broken."""
     if image.width * image.height > MAX_PIXELS:
         raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
-    if reduction is not in_full:
+    if reduction is not None:
         _reduce(image, reduction)
     if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
         image = ImageOps.exif_transpose(image)

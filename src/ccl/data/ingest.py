@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ccl.data.arrays import content_digest, square_arrays
 from ccl.data.dataset import MAX_BAD, BadImage, Progress
-from ccl.data.decoding import BadImageError, in_full, open_image, square_picture, upright_rgb
+from ccl.data.decoding import BadImageError, open_image, square_picture, upright_rgb
 from ccl.data.inputs import Found, Images, find_images
 from ccl.data.remote_files import is_remote
 from ccl.data.sources import ArraySource, EncodedSource, ImageSource, Spool, SquaredSource
@@ -243,15 +243,12 @@ def ingest(
                     continue
                 all_bad += bad
                 if len(all_bad) <= max_bad / 100 * total:
-                    here = EncodedSource(files) if side is None else _stacked(squares, side)
+                    is_squared = side is not None and len(squares) > 0
+                    here = ArraySource(torch.stack(squares)) if is_squared else EncodedSource(files)
                     yield Chunk(here, images, files, bad)
                 images, squares, files, bad, num_bytes = [], [], [], [], 0
     if len(all_bad) > max_bad / 100 * total:
         raise TooManyBadError(all_bad, total, max_bad)
-
-
-def _stacked(squares: list[Tensor], side: int) -> ImageSource:
-    return ArraySource(torch.stack(squares) if squares else torch.empty(0, 3, side, side, dtype=torch.uint8))
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -272,7 +269,7 @@ def _open(
                 return None
         with open_image(io.BytesIO(content)) as image:
             # An eighth of the size is twice as fast and finds the same: all of a JPEG is read, less is put out.
-            picture = upright_rgb(image, in_full if side is not None else lambda width, height: 8)
+            picture = upright_rgb(image, (lambda width, height: 8) if side is None else None)
     except BadImageError as error:
         name = found.name(position)
         # "./a.png" is "a.png"; the address of a record in a store stays as it is.

@@ -21,7 +21,6 @@ from ccl.data.decoding import (
     decode,
     encode_png,
     errors_as_bad_image,
-    in_full,
     is_heif,
     open_image,
     refuse_length,
@@ -50,7 +49,7 @@ class ImageSource(ABC):
         """uint8 (N, 3, H, W); only where `image_size` is not None."""
         raise TypeError("these images have no common size; use picture()")
 
-    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
+    def picture(self, position: int, reduction: Reduction | None = None) -> Image.Image:
         """One decoded RGB image of whatever size it has, or reduced as asked where its format allows it."""
         content = self.encoded(position)
         with self.naming_errors(position):  # also of a file that was sound when the dataset was loaded
@@ -122,7 +121,7 @@ class ArraySource(ImageSource):
         rows = self._rows_at(positions)
         return self._stored.index_select(0, rows.to(self._stored.device))  # several times as fast as [rows]
 
-    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
+    def picture(self, position: int, reduction: Reduction | None = None) -> Image.Image:
         pixels = self.read(torch.tensor([position]))[0].cpu()  # (3, H, W)
         return Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()))
 
@@ -294,7 +293,7 @@ class JoinedSource(ImageSource):
         number = int(np.searchsorted(self._starts, position, side="right")) - 1
         return self.parts[number], position - int(self._starts[number])
 
-    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
+    def picture(self, position: int, reduction: Reduction | None = None) -> Image.Image:
         part, local = self._locate(position)
         return part.picture(local, reduction)
 

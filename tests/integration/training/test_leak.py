@@ -10,7 +10,7 @@ from tiny import Watcher, learn, tiny_settings
 from torch import Tensor
 
 from ccl.data import ImageSource, JoinedSource
-from ccl.data.decoding import Reduction, in_full
+from ccl.data.decoding import Reduction
 from ccl.runs.stream_builder import build_stream
 from ccl.strategies import STRATEGIES
 
@@ -30,7 +30,7 @@ class Spy(ImageSource):
         self._report()
         return self._source.read(positions)
 
-    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
+    def picture(self, position: int, reduction: Reduction | None = None) -> Image.Image:
         self._report()
         return self._source.picture(position, reduction)
 

@@ -30,7 +30,7 @@ from ccl.data import (
     median_side,
     squared,
 )
-from ccl.data.decoding import Reduction, in_full, upright_rgb
+from ccl.data.decoding import Reduction, upright_rgb
 from ccl.errors import UserError
 
 
@@ -367,7 +367,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     sizes: list[tuple[int, int]] = []
     decode = upright_rgb
 
-    def spied(image: Image.Image, reduction: Reduction = in_full) -> Image.Image:
+    def spied(image: Image.Image, reduction: Reduction | None = None) -> Image.Image:
         sizes.append(image.size)
         return decode(image, reduction)
 

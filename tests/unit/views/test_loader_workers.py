@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ccl.data.decoding import Reduction, decode, in_full
+from ccl.data.decoding import Reduction, decode
 from ccl.data.sources import EncodedSource, FileSource, ImageSource
 from ccl.views import RECIPES, Recipe, ViewBatch, Viewer
 from ccl.views.loader_workers import Cutting, LostImageError
@@ -118,7 +118,7 @@ def test_a_reduced_decoding_moves_nothing_and_changes_little(orientation: int, w
     recipe, asked = _bare(48, min_scale=0.7), []
 
     class Watched(EncodedSource):
-        def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
+        def picture(self, position: int, reduction: Reduction | None = None) -> Image.Image:
             picture = super().picture(position, reduction)
             asked.append(picture.size)
             return picture
@@ -164,7 +164,7 @@ class Signed:
     def read(self, positions: Tensor) -> Tensor:
         raise TypeError
 
-    def picture(self, position: int, reduction: Reduction = in_full) -> Image.Image:
+    def picture(self, position: int, reduction: Reduction | None = None) -> Image.Image:
         process = os.getpid()
         return Image.new("RGB", (4, 4), (process >> 16 & 255, process >> 8 & 255, process & 255))
 
