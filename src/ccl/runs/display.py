@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from ccl.strategies import STRATEGIES, strategy_title
 from ccl.training import Observer, Remembered
@@ -24,6 +24,7 @@ class Display(Observer):
         self.console = console
         self._title, self._epochs, self._first_step = "", 1, 0
         self._sizes: Sequence[int] = (1,)  # new images of each step
+        self._began: tuple[float, float] | None = None  # when, and the share done: a run may resume half-way
         self._restart()
 
     def _restart(self) -> None:
@@ -37,6 +38,7 @@ class Display(Observer):
     def run_begins(self, title: str, sizes: Sequence[int], epochs: int, first_step: int = 0) -> None:
         self._title = strategy_title(title) if title in STRATEGIES else title  # of a drop, its own name
         self._sizes, self._epochs, self._first_step = sizes, epochs, first_step
+        self._began = None
 
     def _share_done(self, step: int, epochs: float) -> float:
         """The share of all epochs and steps that is done, by their images, as steps differ in size."""
@@ -52,10 +54,18 @@ class Display(Observer):
         for name, value in losses.items():
             self._losses[name] = 0.9 * self._losses.get(name, value) + 0.1 * value
 
-    def _speed(self) -> str:
-        rate = self._num_images / max(time.perf_counter() - self._started, 1e-9)
+        if self._began is None:
+            self._began = (time.perf_counter(), self._share_done(step, epoch + share))
+
+    def _pace(self, done: float) -> str:
+        """Loss terms, images per second, and the time left when so large a share is done."""
+        now = time.perf_counter()
+        rate = self._num_images / max(now - self._started, 1e-9)
         terms = " ".join(f"{name} {value:.3f}" for name, value in self._losses.items())
-        return f"{terms}  {rate:,.0f} images/s"
+        began, before = self._began or (now, done)
+        left = (now - began) / max(done - before, 1e-9) * (1.0 - done)
+        time_left = f"  {str(timedelta(seconds=round(left))).removeprefix('0:')} left" if done > before else ""
+        return f"{terms}  {rate:,.0f} images/s{time_left}"
 
     def remembered(self, step: int, what: Remembered) -> None:
         clusters = f" from {what.num_clusters} {'estimated ' if what.is_estimated else ''}clusters"
@@ -75,11 +85,6 @@ class PlainDisplay(Display):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._last = time.perf_counter()
-        self._began: tuple[float, float] | None = None  # when, and the share done: a run may resume half-way
-
-    def run_begins(self, title: str, sizes: Sequence[int], epochs: int, first_step: int = 0) -> None:
-        super().run_begins(title, sizes, epochs, first_step)
-        self._began = None
 
     def step_begins(self, step: int, num_new: int, num_old: int, is_new: bool) -> None:
         super().step_begins(step, num_new, num_old, is_new)
@@ -87,21 +92,12 @@ class PlainDisplay(Display):
         resumed = "" if is_new else ", resumed"
         self.note(f"{self._title}: step {step + 1} of {len(self._sizes)}, {num_new:,} new images{old}{resumed}")
 
-    def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
-        super().updated(step, epoch, losses, num_images, share)
-        if self._began is None:
-            self._began = (time.perf_counter(), self._share_done(step, epoch + share))
-
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
         now = time.perf_counter()
         if now - self._last < _EVERY:
             return
         self._last = now
-        done = self._share_done(step, epoch + 1)
-        began, done_then = self._began or (now, done)
-        left = (now - began) / max(done - done_then, 1e-9) * (1.0 - done)
-        time_left = str(timedelta(seconds=round(left))).removeprefix("0:")
-        self.note(f"step {step + 1} epoch {epoch + 1}/{self._epochs}  {self._speed()}  {time_left} left")
+        self.note(f"step {step + 1} epoch {epoch + 1}/{self._epochs}  {self._pace(self._share_done(step, epoch + 1))}")
 
 
 class RichDisplay(Display):
@@ -120,9 +116,9 @@ class RichDisplay(Display):
         if self._progress is None:
             percent = TextColumn("{task.percentage:>3.0f} %")
             about = TextColumn("{task.fields[about]}", style="dim")
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), percent, about)
-            left = TimeRemainingColumn(compact=True)
-            self._progress = Progress(*columns, left, console=self.console, transient=True)
+            bar = BarColumn(bar_width=24)
+            described = TextColumn("{task.description}")
+            self._progress = Progress(described, bar, percent, about, console=self.console, transient=True)
             self._progress.start()
             self._task = self._progress.add_task(text, total=total, about="")
         self._progress.update(self._task, description=text, total=total, **shown)
@@ -133,7 +129,8 @@ class RichDisplay(Display):
     def updated(self, step: int, epoch: int, losses: Mapping[str, float], num_images: int, share: float) -> None:
         super().updated(step, epoch, losses, num_images, share)
         text = f"{self._title}: step {step + 1}/{len(self._sizes)} epoch {epoch + 1}/{self._epochs}"
-        self._bar(text, 1.0, completed=self._share_done(step, epoch + share), about=self._speed())
+        done = self._share_done(step, epoch + share)
+        self._bar(text, 1.0, completed=done, about=self._pace(done))
 
     def probing(self, done: int, total: int) -> None:
         if self._progress is not None:
