@@ -1,6 +1,5 @@
 """A state in real processes: killed at random moments, fed again with the same folders, it comes to the same bits."""
 
-import os
 import random
 import shutil
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from drops import fingerprint
+from real_data import root_with
 
 from ccl.data import class_incremental, load_dataset
 
@@ -81,10 +81,7 @@ def test_killed_at_random_moments_a_state_comes_to_the_same_bits(tmp_path: Path)
 @pytest.mark.needs_data
 @pytest.mark.timeout(1800)
 def test_five_weeks_of_cifar_from_the_first_folder_to_every_use(tmp_path: Path) -> None:
-    root = Path(os.environ.get("CCL_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    if not (root / "cifar-100-python").is_dir():
-        pytest.skip("cifar-100-python is not below CCL_DATA")
-    cifar = load_dataset("cifar100", root, classes=20)
+    cifar = load_dataset("cifar100", root_with("cifar-100-python"), classes=20)
     labels = cifar.train_labels
     weeks = class_incremental(labels, 5, seed=0)
 

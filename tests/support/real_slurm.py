@@ -76,9 +76,8 @@ class RealSlurm:
             CONF.format(host=socket.gethostname(), port=ports[0], folder=folder, nodes="\n".join(lines))
         )
 
-    def start(self) -> float:
-        """Seconds until all nodes take jobs."""
-        began = time.monotonic()
+    def start(self) -> None:
+        """Until all nodes take jobs."""
         files = {"key": "munge.key", "socket": "munge.sock", "pid": "munged.pid", "log": "munged.log", "seed": "seed"}
         options = [f"--{name}-file={self.folder / file}" for name, file in files.items() if name != "socket"]
         self.run("munged", "--force", f"--socket={self.folder / 'munge.sock'}", *options)
@@ -86,7 +85,6 @@ class RealSlurm:
         for node in self.nodes:
             self.start_node(node)
         wait_until(lambda: self.run("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == str(len(self.nodes)), 60)
-        return time.monotonic() - began
 
     def start_node(self, node: str) -> None:
         (self.folder / "spool" / node).mkdir(exist_ok=True)

@@ -107,27 +107,20 @@ def test_the_newest_of_this_version_is_taken(make_frozen: MakeFrozen, fitted: Cl
         ({"accuracy": {"linear": 101, "knn": 0, "num_neighbours": 1, "num_images": 1}}, "accuracy.linear"),
         ({"num_features": 31}, "a tensor is"),
         ({"more": 1}, "more"),
+        *((scale, "") for scale in (torch.full((32,), float("nan")), torch.zeros(32), torch.ones(32).double())),
     ],
 )
 def test_what_contradicts_itself_is_refused(
-    fitted: Classifier, tmp_path: Path, change: dict[str, Any], why: str
+    fitted: Classifier, tmp_path: Path, change: dict[str, Any] | torch.Tensor, why: str
 ) -> None:
     path = tmp_path / "c.safetensors"
-    names = ("weights", "bias", "centre", "scale")
-    about = json.dumps({**json.loads(fitted.about.model_dump_json()), **change})
-    save_file({name: getattr(fitted.linear, name) for name in names}, path, metadata={"ccl": about})
+    tensors = {name: getattr(fitted.linear, name) for name in ("weights", "bias", "centre", "scale")}
+    tensors |= {"scale": change} if isinstance(change, torch.Tensor) else {}
+    about = json.loads(fitted.about.model_dump_json()) | (change if isinstance(change, dict) else {})
+    save_file(tensors, path, metadata={"ccl": json.dumps(about)})
     with pytest.raises(UserError, match=f"not a classifier by ccl probe: .*{why}") as told:
         load_classifier(path)
     assert "\n" not in str(told.value)
-
-
-@pytest.mark.parametrize("tensor", [torch.full((32,), float("nan")), torch.zeros(32), torch.ones(32).double()])
-def test_scales_that_can_t_be_are_refused(fitted: Classifier, tmp_path: Path, tensor: torch.Tensor) -> None:
-    path = tmp_path / "c.safetensors"
-    tensors = {name: getattr(fitted.linear, name) for name in ("weights", "bias", "centre")}
-    save_file({**tensors, "scale": tensor}, path, metadata={"ccl": fitted.about.model_dump_json()})
-    with pytest.raises(UserError, match="not a classifier by ccl probe"):
-        load_classifier(path)
 
 
 def test_no_code_runs_and_what_is_no_classifier_is_said_so(tmp_path: Path) -> None:

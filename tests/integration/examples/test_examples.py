@@ -1,11 +1,11 @@
 """The examples run as they are printed."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from real_data import root_with
 
 ROOT = Path(__file__).parents[3]
 
@@ -13,9 +13,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.slow
 @pytest.mark.needs_data
 def test_the_cifar_stream_from_parts() -> None:
-    data = Path(os.environ.get("CCL_DATA") or ROOT.parent / "shared" / "data")
-    if not (data / "cifar-100-python").is_dir():
-        pytest.skip("cifar-100-python is not below CCL_DATA")
+    data = root_with("cifar-100-python")
     script = ROOT / "examples" / "cifar100_stream.py"
     done = subprocess.run([sys.executable, script, data, "1"], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
@@ -28,9 +26,7 @@ def test_the_cifar_stream_from_parts() -> None:
 @pytest.mark.needs_data
 @pytest.mark.timeout(900)
 def test_five_weeks_of_drops_end_with_a_search_page(tmp_path: Path) -> None:
-    data = Path(os.environ.get("CCL_DATA") or ROOT.parent / "shared" / "data")
-    if not (data / "cifar-100-python").is_dir():
-        pytest.skip("cifar-100-python is not below CCL_DATA")
+    data = root_with("cifar-100-python")
     script = ROOT / "examples" / "weekly_drops.py"
     done = subprocess.run([sys.executable, script, data, tmp_path, "1"], capture_output=True, text=True, timeout=880)
     assert done.returncode == 0, done.stderr

@@ -228,22 +228,16 @@ def test_kept_images_stand_by_their_score(keep_images: Keep, tmp_path: Path) -> 
     assert {facts for _, facts in gallery(tmp_path / "random")} == {("step 2", "cluster 5")}
 
 
-def test_large_images_are_made_small(keep_images: Keep, tmp_path: Path) -> None:
-    keep_images(tmp_path, [0.1], size=500)
-    (image,) = images_of(tmp_path)
-    assert opened(image, "image/jpeg").size == (96, 96)
-    assert not image.is_small
-
-
 def test_a_heavy_image_takes_little_room(keep_images: Keep, tmp_path: Path) -> None:
     keep_images(tmp_path, [0.1, 0.2])
     draws = np.random.default_rng(0)
-    for number, side in ((0, 32), (1, 90)):
+    for number, side in ((0, 32), (1, 500)):
         noise = draws.integers(0, 256, (side, side, 3), dtype=np.uint8)
         Image.fromarray(noise).save(tmp_path / f"memory/{number:06d}.png")
     small, large = images_of(tmp_path)
     assert opened(small).size == (32, 32)  # as it lies in the folder, without loss
-    assert opened(large, "image/jpeg").size == (90, 90)
+    assert opened(large, "image/jpeg").size == (96, 96)
+    assert (small.is_small, large.is_small) == (True, False)
     assert len(large.source) < 12_000 < (tmp_path / "memory/000001.png").stat().st_size
 
 

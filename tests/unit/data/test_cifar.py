@@ -16,18 +16,11 @@ import numpy as np
 import pytest
 import torch
 from crafted_tars import sparse_entry, tar_entry
+from real_data import root_with
 
 from ccl.data import archives, load_dataset
 from ccl.data.cifar import LAYOUTS, Layout, fetch, read
 from ccl.errors import UserError
-
-
-def _real_root(folder: str) -> Path:
-    beside = Path(__file__).resolve().parents[3].parent / "shared" / "data"
-    root = Path(os.environ.get("CCL_DATA") or beside)
-    if not (root / folder).is_dir():
-        pytest.skip(f"{folder} is not below CCL_DATA")
-    return root
 
 
 def _md5(content: bytes) -> str:
@@ -70,7 +63,7 @@ def test_made_up_files_are_read_pixel_for_pixel(tmp_path: Path) -> None:
 
 @pytest.mark.needs_data
 def test_real_cifar100() -> None:
-    dataset = load_dataset("cifar100", _real_root("cifar-100-python"))
+    dataset = load_dataset("cifar100", root_with("cifar-100-python"))
     assert (len(dataset.train), len(dataset.test or [])) == (50_000, 10_000)
     assert dataset.class_names[:2] == ("apple", "aquarium_fish")
     assert dataset.class_names[99] == "worm"
@@ -82,7 +75,7 @@ def test_real_cifar100() -> None:
 
 @pytest.mark.needs_data
 def test_real_cifar100_narrowed() -> None:
-    root = _real_root("cifar-100-python")
+    root = root_with("cifar-100-python")
     small = load_dataset("cifar100", root, classes=["worm", "apple"], images_per_class=7, resize=16)
     assert small.class_names == ("apple", "worm")
     assert small.train.image_size == (16, 16)

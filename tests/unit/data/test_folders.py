@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from real_data import root_with
 
 from ccl.data import chain, class_incremental, load_dataset
 from ccl.data.folders import scan
@@ -211,10 +212,7 @@ def test_an_unreadable_folder_is_one_clear_line(locked: str, asked: str) -> None
 
 @pytest.mark.needs_data
 def test_real_photographs() -> None:
-    beside = Path(__file__).resolve().parents[3].parent / "shared" / "data"
-    root = Path(os.environ.get("CCL_DATA") or beside)
-    if not (root / "imagenette-tiny").is_dir():
-        pytest.skip("imagenette-tiny is not below CCL_DATA")
+    root = root_with("imagenette-tiny")
     dataset = load_dataset("folder:imagenette-tiny", root)
     assert (len(dataset.train), len(dataset.test or [])) == (800, 200)
     assert dataset.class_names[0] == "n01440764"

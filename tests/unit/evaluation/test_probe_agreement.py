@@ -1,12 +1,11 @@
 """The cached probe's accuracy against scikit-learn's optimum of the same objective, on the sets it is used on."""
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 from networks import make_encoder
+from real_data import root_with
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
@@ -76,7 +75,4 @@ def test_embedded_sets(name) -> None:
 @pytest.mark.slow
 @pytest.mark.needs_data
 def test_cifar100() -> None:
-    root = Path(os.environ.get("CCL_DATA") or Path(__file__).parents[4] / "shared" / "data")
-    if not (root / "cifar-100-python").exists():
-        pytest.skip("cifar-100-python is not below CCL_DATA")
-    agree(load_dataset("cifar100", root, resize=16, images_per_class=80))
+    agree(load_dataset("cifar100", root_with("cifar-100-python"), resize=16, images_per_class=80))
