@@ -30,11 +30,7 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """Patches as tokens, pre-norm blocks, a last norm, the mean over tokens: (N, 3, S, S) to (N, num_features).
-
-    Pixels beyond the last whole patch are left out. Positions are fixed sines and cosines, so that no parameter depends
-    on the size of the images.
-    """
+    """Patches as tokens, pre-norm blocks, a last norm, the mean over tokens: (N, 3, S, S) to (N, num_features)."""
 
     # Differs: published transformers have a class token beside the patches, and most learn their positions.
     def __init__(self, width: int = 192, depth: int = 12, stem: str = "cifar") -> None:
@@ -95,6 +91,7 @@ def chosen(tokens: Tensor, numbers: Tensor) -> Tensor:
 
 def positions(rows: int, columns: int, width: int, device: torch.device) -> Tensor:
     """Sines and cosines of each place's row and column, (rows · columns, width); its last width mod 4 are zeros."""
+    # Fixed, so that no parameter depends on the size of the images.
     num = width // 4
     frequencies = 10_000.0 ** (-torch.arange(num, device=device) / max(num, 1))  # (width / 4,)
     places = torch.cartesian_prod(torch.arange(rows, device=device), torch.arange(columns, device=device))  # (L, 2)

@@ -1,8 +1,4 @@
-"""Multinomial logistic regression with an l2 penalty: value and gradient by hand, solved by preconditioned L-BFGS.
-
-The preconditioner has, for each class, the exact block of the Hessian in the principal directions of the largest
-variance and its exact diagonal in the others.
-"""
+"""Multinomial logistic regression with an l2 penalty: value and gradient by hand, solved by preconditioned L-BFGS."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -124,7 +120,7 @@ class LogisticRegression:
         return value, gradient
 
     def preconditioner(self, weights: Tensor, l2: float) -> Solve:
-        """An approximate inverse of the Hessian at these weights, class by class."""
+        """An inverse of the Hessian, class by class: exact in the first directions, of the others the diagonal."""
         size = min(1 + _BLOCK, weights.shape[1])
         first, second = torch.triu_indices(size, size)
         products = weights.new_zeros(len(weights), len(first))  # (C, pairs of directions)

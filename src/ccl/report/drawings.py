@@ -175,8 +175,8 @@ def losses(record: RunRecord) -> Figure | None:
         axes = figure.subplots()
         points = ".-" if len(order) <= _MOST_DOTTED else "-"
         for number, term in enumerate(terms):
-            curve = [math.nan if (value := epochs[key].get(term)) is None else value for key in order]
-            curve = [value if math.isfinite(value) else math.nan for value in curve]
+            known = [epochs[key].get(term) for key in order]
+            curve = [math.nan if value is None or not math.isfinite(value) else value for value in known]
             colour = _LOSS_COLOURS[number % len(_LOSS_COLOURS)]
             line: Any = {"color": colour, "markersize": 4, "linewidth": 1.3, "label": short(term, 24)}
             axes.plot(range(1, len(order) + 1), curve, points, **line)

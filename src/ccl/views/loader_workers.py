@@ -1,8 +1,4 @@
-"""The loader workers' part for images of any size: decode once, as large as the views need it, and cut every crop.
-
-A JPEG whose crops all stay as large as the view is decoded at a half, a quarter or an eighth of its size. Against full
-decoding, crops of photographs differ by a grey level of 255 on average (tested).
-"""
+"""The loader workers' part: decode a picture once, as large as the views need it, and cut every crop."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +17,7 @@ from ccl.views.random_draws import NUM_BOX_DRAWS, ViewKey, drawn_boxes
 from ccl.views.recipes import Recipe
 
 Crops = list[Tensor]  # uint8 (M, 3, S, S) for each view that is asked for, of the M pictures chosen for it
-_DIVISORS = (8, 4, 2)  # what JPEG decoders offer
+_DIVISORS = (8, 4, 2)  # what JPEG decoders offer; crops of photographs then differ by a grey level of 255 on average
 
 
 class LostImageError(OSError):
