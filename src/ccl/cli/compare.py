@@ -75,8 +75,7 @@ def compare(
     console = Console()
     grid = Grid(preset, chosen, columns, learned, cuts, varied, leaves_out="all" in (strategies, objectives))
     cells = make_cells(grid, assignments, partial(note, console))
-    if not run_and_report(cells, out, f"ccl compare {Path(preset).stem}", console, place):
-        raise typer.Exit(1)
+    run_and_report(cells, out, f"ccl compare {Path(preset).stem}", console, place)
 
 
 def run_and_report(
@@ -87,8 +86,8 @@ def run_and_report(
     place: Place,
     name: str = "report",
     published: "Table | None" = None,
-) -> bool:
-    """Run the grid, write and print the tables of its complete runs, and report failures; True if there were none.
+) -> None:
+    """Run the grid, write and print the tables of its complete runs, and report failures, with exit code 1.
 
     With --detach, runs are only submitted, and those that are complete by now are reported.
     """
@@ -121,4 +120,5 @@ def run_and_report(
     if outcome.num_waiting:
         waiting = f"{outcome.num_waiting} of {len(cells)} runs were not submitted"
         typer.echo(f"ccl: {waiting}; the same command submits them", err=True)
-    return not outcome.failures and not outcome.num_waiting
+    if outcome.failures or outcome.num_waiting:
+        raise typer.Exit(1)

@@ -64,8 +64,7 @@ def reproduce(
     note(console, f"{about.title}, scale {scale}, {which}")
     _show_cost(cells, out, scale, is_here=on == "local", yes=yes)
     title, name = f"{about.title} (scale {scale}, {which})", f"{artefact}-{which}"
-    if not run_and_report(cells, out, title, console, place, name, about.published):
-        raise typer.Exit(1)
+    run_and_report(cells, out, title, console, place, name, about.published)
 
 
 def _show_cost(cells: "list[Cell]", out: Path, scale: str, is_here: bool, yes: bool) -> None:
