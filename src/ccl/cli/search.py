@@ -14,10 +14,7 @@ def search(
     out: Path = typer.Option(..., "--out", "-o", help="The sheet to look at: .html."),
     k: int = typer.Option(10, "-k", min=1, max=200, help="How many for each query."),
     features: Path | None = typer.Option(
-        None,
-        "--features",
-        "-f",
-        help="Search here instead: what ccl encode wrote, so that images are read once.",
+        None, "--features", "-f", help="Search here instead: what ccl encode wrote, so that images are read once."
     ),
     max_bad: float = MAX_BAD,
     version: int | None = VERSION,

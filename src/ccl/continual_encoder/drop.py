@@ -129,7 +129,7 @@ def learn(folder: EncoderFolder, find: Find, display: Observer, options: Options
         ledger = folder.ledger() if folder.exists() else Ledger()
         folder.sweep(ledger)
         # A drop begun on another version than the current one became current just before a kill, or never will.
-        if is_begun(folder) and _read(folder).get("parent") != ledger.current:
+        if (begun := _begun(folder)) and begun["parent"] != ledger.current:
             folder.forget_learning()
         try:
             return _Drop(folder, ledger, display, options, stop).learn(find)
@@ -146,6 +146,7 @@ class _Drop:
         self, folder: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
     ) -> None:
         self.folder, self.ledger, self.display, self.options, self.stop = folder, ledger, display, options, stop
+        self.begun = {} if options.restart else _begun(folder)  # the drop that may be resumed
         self.parent = None if folder.knows_nothing(ledger) else folder.load(ledger.current)
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
         self.step = len(self.past["steps"])
@@ -211,8 +212,7 @@ class _Drop:
 
     def _settings_before(self) -> Settings | None:
         """The folder's settings; None where they are yet to be chosen for its first images. Refuses mistakes."""
-        is_resumed = is_begun(self.folder) and not self.options.restart
-        before = self.folder.settings() if self.parent is not None or is_resumed else None
+        before = self.folder.settings() if self.parent is not None or self.begun else None
         if before is not None:
             changed(before, self.options.asked)
         else:
@@ -229,8 +229,8 @@ class _Drop:
             "parent": self.ledger.current,  # the version that it is learned on
             "num_images": len(new.source),
         }
-        if before is not None and not self.options.restart and self._has_begun(pending):
-            return _read(self.folder), changed(before, self.options.asked)
+        if before is not None and self._has_begun(pending):
+            return self.begun, changed(before, self.options.asked)
         before = before if self.parent is not None else None
         settings, reasons, asked = self._chosen(len(new.source), typical, before)
         for line in reasons:
@@ -241,8 +241,7 @@ class _Drop:
 
     def _has_begun(self, pending: Mapping[str, Any]) -> bool:
         """Whether this very drop is the one under way."""
-        begun = _read(self.folder) if is_begun(self.folder) else {}
-        return all(begun.get(name) == pending[name] for name in ("fingerprint", "parent", "num_images"))
+        return all(self.begun.get(name) == pending[name] for name in ("fingerprint", "parent", "num_images"))
 
     def _chosen(
         self, num_images: int, typical: int, before: Settings | None
@@ -259,27 +258,25 @@ class _Drop:
 
     def _begin(self, pending: Mapping[str, Any], settings: Settings) -> None:
         """Mark this drop as under way, or resume it; refuses where another one is."""
-        folder = self.folder
-        if is_begun(folder) and not self.options.restart:
-            if self._has_begun(pending):
-                before = folder.settings()
-                if wrong := differences(before, settings) if before is not None else []:
-                    raise UserError(
-                        f"a drop is half learned with other settings ({'; '.join(wrong)}); --restart begins it anew"
-                    )
-                return
-            begun = _read(folder)
-            if not begun.get("refused"):
+        folder, begun = self.folder, self.begun
+        if self._has_begun(pending):
+            before = folder.settings()
+            if wrong := differences(before, settings) if before is not None else []:
                 raise UserError(
-                    f"{folder.path} is in the middle of learning {begun.get('name')!r} ({begun.get('num_images')} "
-                    "images): give the same images again to resume, or --restart to forget them"
+                    f"a drop is half learned with other settings ({'; '.join(wrong)}); --restart begins it anew"
                 )
-            self.display.note(f"the drop {begun.get('name')!r}, which was refused, is forgotten")
-        elif is_begun(folder):
-            self.display.note("the unfinished drop is forgotten")
-        for path in folder.learning.iterdir() if is_begun(folder) else ():
-            if path.name != UNPACKED:  # what was just unpacked is of this drop
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            return
+        if begun and not begun.get("refused"):
+            raise UserError(
+                f"{folder.path} is in the middle of learning {begun['name']!r} ({begun['num_images']} "
+                "images): give the same images again to resume, or --restart to forget them"
+            )
+        if is_begun(folder):
+            which = f"drop {begun['name']!r}, which was refused," if begun else "unfinished drop"
+            self.display.note(f"the {which} is forgotten")
+            for path in folder.learning.iterdir():
+                if path.name != UNPACKED:  # what was just unpacked is of this drop
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
         folder.write(self.ledger)  # first: it marks the folder as an encoder folder
         folder.write_settings(settings)
         folder.learning.mkdir(parents=True, exist_ok=True)
@@ -298,9 +295,7 @@ class _Drop:
         sizes = [*[0] * self.step, len(images)]  # what came before is learned
         self.display.run_begins(self.options.name, sizes, settings.epochs, self.step)
         with session.reporting():
-            progress = session.resume(learner, fingerprint)
-            if progress is None:
-                progress = Progress(self.step)
+            progress = session.resume(learner, fingerprint) or Progress(self.step)
             clusters = settings.memory.clusters
             plan, selection = build_plan(settings), build_selection(settings)
             loop = Loop(learner, viewer, plan, progress, selection, session.observer, session.save)
@@ -324,7 +319,7 @@ class _Drop:
 
     def _refuse(self, step: Mapping[str, Any], reason: str) -> Outcome:
         """Keep the old version current; the refused one stays on disk until another drop arrives."""
-        begun = _read(self.folder)
+        begun = _begun(self.folder)
         write_file(self.folder.learning / DROP, json.dumps(begun | {"refused": True}, indent=1))
         if not begun.get("refused"):
             self.ledger.record("refused", reason=reason, **step)
@@ -366,13 +361,13 @@ def is_begun(folder: EncoderFolder) -> bool:
     return (folder.learning / DROP).exists()
 
 
-def _read(folder: EncoderFolder) -> dict[str, Any]:
+def _begun(folder: EncoderFolder) -> dict[str, Any]:
+    """The drop under way, {} for none."""
     path = folder.learning / DROP
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} can't be read ({error}); delete {path.parent} to forget the unfinished drop") from None
-    return content if isinstance(content, dict) else {}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[str]:

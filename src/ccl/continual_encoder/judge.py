@@ -319,19 +319,15 @@ def probe(
     train, labels = read.rows["features"][read.is_train], read.labels[read.is_train]
     if len(torch.unique(labels)) < 2:
         raise UserError(f"{dataset.name} has one class only; a classifier needs two")
+    names = dataset.class_names
     if read.is_train.all():
-        classifier = fitted(frozen, dataset.class_names, train, fit(train, labels))
-        return ProbeReport(classifier, {}, dataset.class_names, None, skipped=read.skipped)
+        return ProbeReport(fitted(frozen, names, train, fit(train, labels)), {}, names, None, skipped=read.skipped)
     found = {name: read.score(name) for name in read.rows}
     score, linear = found["features"]
-    return ProbeReport(
-        fitted(frozen, dataset.class_names, train, linear, score),
-        {name: score for name, (score, _) in found.items()},
-        dataset.class_names,
-        read.confusion(linear, len(dataset.class_names)),
-        from_weights=start is not None and start.architecture.weights is not None,
-        skipped=read.skipped,
-    )
+    classifier = fitted(frozen, names, train, linear, score)
+    scores = {name: score for name, (score, _) in found.items()}
+    from_weights = start is not None and start.architecture.weights is not None
+    return ProbeReport(classifier, scores, names, read.confusion(linear, len(names)), from_weights, read.skipped)
 
 
 @dataclass(frozen=True)
