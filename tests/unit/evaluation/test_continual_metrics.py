@@ -49,11 +49,6 @@ def test_lists_arrays_and_tensors_are_one(form) -> None:
     assert isinstance(forgetting(form(MATRIX)), float)
 
 
-def test_a_shift_of_every_accuracy_changes_neither() -> None:
-    assert forgetting(np.array(MATRIX) + 3) == pytest.approx(5.5)
-    assert forward_transfer(np.array(MATRIX) + 3, np.array(RANDOM) + 3) == pytest.approx(25.0)
-
-
 def test_the_last_dataset_takes_no_part_in_forgetting() -> None:
     matrix = np.array(MATRIX)
     matrix[:, -1] = [99.0, 99.0, math.nan]

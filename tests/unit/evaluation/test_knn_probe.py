@@ -11,7 +11,6 @@ from ccl.evaluation import (
     ProbeScore,
     confusion_matrix,
     fair_voters,
-    knn_accuracy,
     knn_predict,
     recognition,
     score_features,
@@ -54,12 +53,6 @@ def test_a_near_neighbour_outweighs_several_far_ones() -> None:
 )
 def test_as_many_vote_as_a_class_has_images_up_to_200(num_rows: int, num_classes: int, voters: int) -> None:
     assert fair_voters(num_rows, num_classes) == voters
-
-
-def test_accuracy_is_in_percent() -> None:
-    train = torch.eye(4)
-    labels = torch.arange(4)
-    assert knn_accuracy(train, labels, train, torch.tensor([0, 1, 2, 0]), num_neighbours=1) == 75.0
 
 
 def test_nonsense_is_refused() -> None:
