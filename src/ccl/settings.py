@@ -105,20 +105,16 @@ class _Common(ReadingSettings):
         return value
 
 
-def _sections() -> dict[str, Any]:
-    """The options of each part that has some, by the part's name."""
-    rows = {**OBJECTIVES, **RETENTION, **COMPOSITIONS, **WEIGHT_RULES}
-    options = {name: getattr(row.load(), "Options", None) for name, row in rows.items()}
-    return {name: (section, section()) for name, section in options.items() if section is not None}
-
-
 if TYPE_CHECKING:
     from ccl.objectives import MoCoV2
 
     class _WithParts(_Common):
         moco_v2: MoCoV2.Options = MoCoV2.Options()  # the section of a part that others read by name
 else:
-    _WithParts = create_model("_WithParts", __base__=_Common, **_sections())
+    _rows = {**OBJECTIVES, **RETENTION, **COMPOSITIONS, **WEIGHT_RULES}
+    _options = {name: getattr(row.load(), "Options", None) for name, row in _rows.items()}
+    _sections = {name: (options, options()) for name, options in _options.items() if options is not None}
+    _WithParts = create_model("_WithParts", __base__=_Common, **_sections)
 
 
 def own_defaults(objective: str, strategy: str) -> dict[str, Any]:

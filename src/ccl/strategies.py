@@ -44,12 +44,9 @@ class Strategy:
 _WHOLE_CONTRAST: Final[Mapping[str, Any]] = {"weights": {"contrast": 1.0}}
 
 STRATEGIES: dict[str, Strategy] = {
-    "finetuning": Strategy(
-        "Finetuning", about="each step is learned where the one before it ended", source="common baseline"
-    ),
+    "finetuning": Strategy(about="each step is learned where the one before it ended", source="common baseline"),
     "simple_rehearsal": Strategy(
-        "Simple Rehearsal",
-        RANDOM,
+        selection=RANDOM,
         about="images of earlier steps, drawn at random, are learned along with the new ones",
         source="CCL, ICME 2022",
     ),
@@ -90,8 +87,7 @@ STRATEGIES: dict[str, Strategy] = {
         source="after CCL, ICME 2022",
     ),
     "shared_rehearsal": Strategy(
-        "Shared Rehearsal",
-        RANDOM,
+        selection=RANDOM,
         composition="share",
         about="a share of every batch are old images: what most of the field calls replay",
         source="common baseline",
@@ -107,9 +103,8 @@ STRATEGIES: dict[str, Strategy] = {
         source="this library",
     ),
     "balanced_rehearsal": Strategy(
-        "Balanced Rehearsal",
-        RANDOM,
-        ("predictive_distillation",),
+        selection=RANDOM,
+        retention=("predictive_distillation",),
         composition="share",
         defaults={
             **_WHOLE_CONTRAST,
@@ -120,9 +115,7 @@ STRATEGIES: dict[str, Strategy] = {
         source="this library",
     ),
     "feature_prediction": Strategy(
-        "Feature Prediction",
-        None,
-        ("predictive_distillation",),
+        retention=("predictive_distillation",),
         defaults={
             "weights": {"contrast": 1.0, "predictive_distillation": 1.5},
             "predictive_distillation": {"space": "features", "predictor": "identity", "relative": True},
@@ -133,27 +126,23 @@ STRATEGIES: dict[str, Strategy] = {
         source="this library, after PFR",
     ),
     "upper_bound": Strategy(
-        "Upper Bound",
         all_at_once=True,
         about="all images at once, as if nothing had to be learned step by step",
         source="common baseline",
     ),
     # Rules for the weights, which keep no image, and one of them beside rehearsal.
     "weight_merging": Strategy(
-        "Weight Merging",
         weight_rule="merge",
         about="after each step its weights meet those from before it",
         source="CoMA: Marouf et al., ECCV 2024",
     ),
     "weight_averaging": Strategy(
-        "Weight Averaging",
         weight_rule="average",
         about="what is used is a moving average of the weights over updates",
         source="Soutif-Cormerais et al., CoLLAs 2023",
     ),
     "merged_rehearsal": Strategy(
-        "Merged Rehearsal",
-        RANDOM,
+        selection=RANDOM,
         weight_rule="merge",
         about="Simple Rehearsal, and weights are merged after each step",
         source="after CoMA, ECCV 2024",
@@ -204,9 +193,8 @@ STRATEGIES: dict[str, Strategy] = {
         source="Cha et al., ICML 2024",
     ),
     "osiris": Strategy(
-        "Osiris",
-        RANDOM,
-        ("cross_task",),
+        selection=RANDOM,
+        retention=("cross_task",),
         composition="share",
         defaults={**_WHOLE_CONTRAST, "share": {"old": 0.43}},  # 192 beside 256 new ones
         about="a second head pushes new from old images, and keeps the old apart",

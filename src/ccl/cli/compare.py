@@ -7,21 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from ccl.catalogue import OBJECTIVES
-from ccl.cli.options import (
-    DATA_ROOT,
-    DETACH,
-    DOWNLOAD,
-    JOBS,
-    NPROC_PER_NODE,
-    ON,
-    PRESET,
-    SET_ALL,
-    SLURM,
-    STRATEGIES,
-    Place,
-    with_data,
-)
-from ccl.strategies import STRATEGIES as ROWS
+from ccl.cli import options
+from ccl.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,23 +20,23 @@ if TYPE_CHECKING:
 
 
 def compare(
-    preset: str = PRESET,
+    preset: str = options.PRESET,
     out: Path = typer.Option(..., "--out", "-o", help="The folder of the runs, the tables and the page."),
-    strategies: str = STRATEGIES,
+    strategies: str = options.STRATEGIES,
     objectives: str | None = typer.Option(
         None, "--objectives", help="Which ones of `ccl methods`, joined by commas; or all. Else the preset's."
     ),
     steps: str | None = typer.Option(None, "--steps", help="Numbers of steps T, such as 5,10; else the preset's."),
     seeds: str = typer.Option("0-2", "--seeds", help="Numbers and ranges, such as 0-4 or 0,2,7."),
     vary: list[str] = typer.Option([], "--vary", metavar="KEY=V1,V2", help="Further values to cross; repeatable."),
-    jobs: int | None = JOBS,
-    assignments: list[str] = SET_ALL,
-    data_root: str | None = DATA_ROOT,
-    download: bool = DOWNLOAD,
-    on: str = ON,
-    slurm: str | None = SLURM,
-    nproc_per_node: int | None = NPROC_PER_NODE,
-    detach: bool = DETACH,
+    jobs: int | None = options.JOBS,
+    assignments: list[str] = options.SET_ALL,
+    data_root: str | None = options.DATA_ROOT,
+    download: bool = options.DOWNLOAD,
+    on: str = options.ON,
+    slurm: str | None = options.SLURM,
+    nproc_per_node: int | None = options.NPROC_PER_NODE,
+    detach: bool = options.DETACH,
 ) -> None:
     """Run strategies over seeds, several runs at once, and end with tables of mean and spread and a page to look at.
 
@@ -62,9 +49,9 @@ def compare(
     """
     from ccl.cli.value_lists import assignment_lists, named, numbers
 
-    place = Place(on, jobs, slurm, nproc_per_node, detach)
-    assignments = with_data(assignments, data_root, download)
-    chosen, learned = named(strategies, "--strategies", ROWS), named(objectives, "--objectives", OBJECTIVES)
+    place = options.Place(on, jobs, slurm, nproc_per_node, detach)
+    assignments = options.with_data(assignments, data_root, download)
+    chosen, learned = named(strategies, "--strategies", STRATEGIES), named(objectives, "--objectives", OBJECTIVES)
     columns, cuts, varied = numbers(seeds, "--seeds"), numbers(steps, "--steps"), assignment_lists(vary)
 
     from rich.console import Console
@@ -83,7 +70,7 @@ def run_and_report(
     out: Path,
     title: str,
     console: "Console",
-    place: Place,
+    place: options.Place,
     name: str = "report",
     published: "Table | None" = None,
 ) -> None:

@@ -50,7 +50,7 @@ def _rows(kind: str) -> Iterator[tuple[str, str, list[str]]]:
     """Name, what it is, and what is known of it."""
     from ccl import catalogue
     from ccl.catalogue import title_of
-    from ccl.strategies import STRATEGIES
+    from ccl.strategies import STRATEGIES, strategy_title
 
     if kind != "strategies":
         rows: dict[str, catalogue.PartRow] = getattr(catalogue, kind.upper())
@@ -65,4 +65,4 @@ def _rows(kind: str) -> Iterator[tuple[str, str, list[str]]]:
         mixed = [] if strategy.composition == "pooled" else [strategy.composition]
         parts = [title_of(part) for part in (*strategy.retention, *rule, *mixed)]
         parts += ["the whole stream at once"] if strategy.all_at_once else []
-        yield name, f"{strategy.title}: {strategy.about}", [kept, " + ".join(parts), strategy.source]
+        yield name, f"{strategy_title(name)}: {strategy.about}", [kept, " + ".join(parts), strategy.source]

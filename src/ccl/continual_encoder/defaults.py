@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ccl.catalogue import OBJECTIVES, RETENTION, WEIGHT_RULES, is_path, title_of
 from ccl.errors import UserError, counted
 from ccl.loading import validated
@@ -178,8 +180,6 @@ def choose_start(
 
 def is_on_gpu(device: str) -> bool:
     """Whether a device of the settings is a GPU here."""
-    import torch  # settings are checked without it
-
     return torch.cuda.is_available() if device == "auto" else device.startswith("cuda")
 
 

@@ -47,7 +47,7 @@ from ccl.runs.forecast import clock, learner_bytes, refuse_too_large, seconds_he
 from ccl.runs.run_folder import METRICS, read_rows
 from ccl.runs.session import Session, code_hash
 from ccl.section import merged
-from ccl.settings import Settings, differences
+from ccl.settings import Settings, differences, flattened
 from ccl.settings_files import without_gone
 from ccl.training import Learner, Loop, Observer, Progress
 from ccl.training.checkpoint import by_part
@@ -236,7 +236,7 @@ class _Drop:
         for line in reasons:
             self.display.note(line)
         if asked and self.parent is None:
-            self.display.note(f"as asked: {', '.join(_flat(asked))}")
+            self.display.note(f"as asked: {', '.join(f'{name}={value}' for name, value in flattened(asked).items())}")
         return pending | {"asked": asked}, settings if before is not None else resolved(settings)
 
     def _has_begun(self, pending: Mapping[str, Any]) -> bool:
@@ -368,14 +368,6 @@ def _begun(folder: EncoderFolder) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} can't be read ({error}); delete {path.parent} to forget the unfinished drop") from None
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """ "a.b=c" for each value."""
-    found = []
-    for key, value in values.items():
-        found += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [f"{prefix}{key}={value}"]
-    return found
 
 
 def _plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, keep_versions: int) -> list[str]:

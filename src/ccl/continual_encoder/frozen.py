@@ -152,24 +152,14 @@ def frozen(folder: str | Path, version: int | None = None) -> FrozenEncoder:
     return thawed(encoder_folder, encoder_folder.version(version))
 
 
-def start_encoder(folder: EncoderFolder) -> FrozenEncoder:
-    """The encoder before its first drop: version 0 where there is one, else as it is initialised from the seed."""
-    if 0 in folder.versions.numbers():
-        return thawed(folder, folder.load(0))
-    settings = folder.reading_settings()
-    device = build_device(settings)
-    encoder = build_encoder(settings, device)
-    encoder.eval()
-    return FrozenEncoder(encoder, build_viewer(settings, device), settings.encoder, 0, settings.data.resize)
-
-
 def frozen_start(folder: str | Path) -> FrozenEncoder:
-    """The encoder of this folder before its first drop, to compare with.
+    """The encoder before its first drop: version 0 where there is one, else as it is initialised from the seed.
 
     >>> ccl.frozen_start("my-encoder").version
     0
     """
-    return start_encoder(EncoderFolder(Path(folder)))
+    encoder_folder = EncoderFolder(Path(folder))
+    return thawed(encoder_folder, encoder_folder.load(0) if 0 in encoder_folder.versions.numbers() else None)
 
 
 def student_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
@@ -178,11 +168,12 @@ def student_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
     return {name.removeprefix(STUDENT): value for name, value in tensors.items() if name.startswith(STUDENT)}
 
 
-def thawed(folder: EncoderFolder, checkpoint: Checkpoint) -> FrozenEncoder:
-    """The encoder that a version holds."""
+def thawed(folder: EncoderFolder, checkpoint: Checkpoint | None) -> FrozenEncoder:
+    """The encoder that a version holds; without one, as it is initialised."""
     settings = folder.reading_settings()
     device = build_device(settings)
-    if settings.used_weight_rule and checkpoint.about["steps"]:
+    number, about = (checkpoint.number, checkpoint.about) if checkpoint else (0, {})
+    if checkpoint and settings.used_weight_rule and about["steps"]:
         from ccl.runs.build import build_learner
 
         # What is used may be another network than the student: the rule knows.
@@ -193,10 +184,11 @@ def thawed(folder: EncoderFolder, checkpoint: Checkpoint) -> FrozenEncoder:
         encoder = learner.product
     else:
         encoder = build_encoder(settings, device)
-        encoder.load_state_dict(student_of(checkpoint))
+        if checkpoint:
+            encoder.load_state_dict(student_of(checkpoint))
     encoder.eval()
     viewer = build_viewer(settings, device)
-    return FrozenEncoder(encoder, viewer, settings.encoder, checkpoint.number, settings.data.resize, checkpoint.about)
+    return FrozenEncoder(encoder, viewer, settings.encoder, number, settings.data.resize, about)
 
 
 def load_learner(learner: Learner, tensors: Mapping[str, Tensor]) -> None:

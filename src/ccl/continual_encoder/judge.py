@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ccl.continual_encoder.classifiers import Classifier, fitted
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.continual_encoder.frozen import FrozenEncoder, Progress, start_encoder, thawed
+from ccl.continual_encoder.frozen import FrozenEncoder, Progress, frozen_start, thawed
 from ccl.data import MAX_BAD, BadImage, Dataset, Found, ImageSource, chain, evenly_spaced
 from ccl.data.folders import scan
 from ccl.data.ingest import ingest
@@ -85,7 +85,7 @@ def judged(
     """Health, verdict, what was gained and lost, and accuracy on labelled images, as JSON values."""
     before = None if parent is None else thawed(folder, parent)
     # Of the first drop on weights, the version before is the start.
-    start = before if before is not None and before.version == 0 else start_encoder(folder)
+    start = before if before is not None and before.version == 0 else frozen_start(folder.path)
     # What was remembered then, also what was let go since; where nothing was, what is remembered now.
     memory = learner.memory if parent is None else folder.memory_of(parent.number)
     has_old = parent is not None and len(memory) > 1

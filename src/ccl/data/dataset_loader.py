@@ -120,12 +120,10 @@ def _usable(
 def _kept_positions(path: Path, num_images: int) -> Tensor | None:
     """Positions (n,) as they were kept; None where there are none that can be used."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = torch.tensor(json.loads(path.read_text(encoding="utf-8"))).long()
+    except (OSError, ValueError, TypeError, RuntimeError):
         return None
-    if not isinstance(found, list) or any(type(at) is not int or not 0 <= at < num_images for at in found):
-        return None
-    return torch.tensor(found, dtype=torch.int64)
+    return found if found.ndim == 1 and bool(((found >= 0) & (found < num_images)).all()) else None
 
 
 def _opened(name: str, root: Path, resize: int | None, seed: int, download: bool, progress: Progress | None) -> Dataset:

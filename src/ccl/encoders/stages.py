@@ -44,7 +44,8 @@ def stages(network: nn.Module) -> list[Stage]:
 def _pieces(module: nn.Module, prefix: str) -> list[tuple[str, bool]]:
     """Names of the parts in order, and whether each is a block."""
     children = [(name, child) for name, child in module.named_children() if _size(child)]
-    lists = [name for name, child in children if _is_list(child)]
+    containers = [(name, child) for name, child in children if isinstance(child, nn.Sequential | nn.ModuleList)]
+    lists = [name for name, child in containers if sum(_size(part) > 0 for part in child.children()) > 1]
     if len(lists) > 1 or isinstance(module, nn.Sequential | nn.ModuleList):
         return [(prefix + name, not lists or name in lists) for name, _ in children]
     # Where most of a network is one part of it, its stages are that part's.
@@ -56,11 +57,6 @@ def _pieces(module: nn.Module, prefix: str) -> list[tuple[str, bool]]:
         else:
             found.append((prefix + name, not whole))
     return found
-
-
-def _is_list(module: nn.Module) -> bool:
-    is_container = isinstance(module, nn.Sequential | nn.ModuleList)
-    return is_container and sum(_size(child) > 0 for child in module.children()) > 1
 
 
 def _size(module: nn.Module) -> int:

@@ -74,7 +74,11 @@ def read_weights(path: Path) -> WeightsFile:
 def read_config(path: Path) -> Mapping[str, Any]:
     """The description in a file or folder of weights, without its tensors; {} where there is none."""
     if os.path.isdir(path):
-        return _read_json(path / CONFIG)
+        try:
+            content = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise _refusal(path, f"its {CONFIG} can't be read", error) from error
+        return content if isinstance(content, dict) else {}
     if path.suffix != ".safetensors" or not path.is_file():
         return {}
     about = _from_safetensors(path, lambda file: json.loads((file.metadata() or {}).get(ABOUT, "{}")))
@@ -119,14 +123,6 @@ def _flat(content: Any, prefix: str) -> Iterable[tuple[str, Tensor]]:
     elif isinstance(content, Mapping):
         for key, value in content.items():
             yield from _flat(value, f"{prefix}{key}.")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise _refusal(path.parent, f"its {CONFIG} can't be read", error) from error
-    return content if isinstance(content, dict) else {}
 
 
 def _refusal(path: Path, what: str, error: Exception) -> UserError:

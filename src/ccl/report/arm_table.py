@@ -244,6 +244,7 @@ def stamp(record: RunRecord) -> dict[str, str]:
     """A run's protocol in fixed fields; empty where something is unknown."""
     settings, protocol = record.settings, {key: str(value) for key, value in record.protocol.items()}
     width = settings.encoder.width
+    probes = dict.fromkeys(str(row["protocol"]) for row in record.rows if row["kind"] == "probe")
     return {
         "dataset": protocol.get("dataset", ""),
         "dataset fingerprint": protocol.get("fingerprint", ""),
@@ -255,7 +256,7 @@ def stamp(record: RunRecord) -> dict[str, str]:
         "epochs per step": str(settings.epochs),
         "batch size": str(settings.batch_size),
         "views": protocol.get("views", ""),
-        "probe": ", ".join(_probes(record)),
+        "probe": ", ".join([f"{PAPER_PROTOCOL} (all classes)"] * record.has_paper_probe + list(probes)),
         "seed": protocol.get("seed", ""),
         "device": protocol.get("device", ""),
         "threads": protocol.get("threads", ""),
@@ -265,12 +266,6 @@ def stamp(record: RunRecord) -> dict[str, str]:
         "torch": protocol.get("torch", ""),
         "Python": protocol.get("python", ""),
     }
-
-
-def _probes(record: RunRecord) -> list[str]:
-    """The protocols by which a run was probed; where the headline has one of its own, that first."""
-    found = dict.fromkeys(str(row["protocol"]) for row in record.rows if row["kind"] == "probe")
-    return [f"{PAPER_PROTOCOL} (all classes)"] * record.has_paper_probe + list(found)
 
 
 def protocol_line(arms: Sequence[Arm]) -> str:

@@ -55,7 +55,8 @@ def run(settings: Settings, folder: str | Path, display: Observer | None = None)
     folder = Path(folder)
     display = display if display is not None and ranks.is_first() else Observer()
     with ExitStack() as held, StopRequest() as stop:
-        if ranks.from_first(lambda: _claim(held, settings, folder)):
+        ranks.from_first(lambda: held.enter_context(locked(folder)))
+        if ranks.from_first(lambda: is_finished(settings, folder)):
             display.note(f"{folder} holds this run already, complete; nothing to do")
             return read_run(folder)
         settings = resolved(settings)
@@ -74,12 +75,6 @@ def run(settings: Settings, folder: str | Path, display: Observer | None = None)
             _learn(settings, stream, device, session, start)
         ranks.wait()
     return read_run(folder)
-
-
-def _claim(held: ExitStack, settings: Settings, folder: Path) -> bool:
-    """Hold the folder until `held` ends; whether its run is complete."""
-    held.enter_context(locked(folder))
-    return is_finished(settings, folder)
 
 
 def _weights(start: Start | None, folder: Path) -> dict[str, str]:

@@ -86,7 +86,10 @@ class Session:
         if ranks.is_first():
             self._store.clean()
         ranks.wait()
-        _refuse_differences(self._stamp)
+        firsts = ranks.from_first(lambda: self._stamp)
+        for name in ("settings", "data"):  # else they would wait for each other in vain
+            if self._stamp[name] != firsts[name]:
+                raise UserError(f"rank {ranks.rank()} has other {name} than the first; all machines need the same")
         checkpoint = self._store.newest()
         number = 0 if checkpoint is None else checkpoint.number
         largest, negated = ranks.largest(number, -number)  # also: no one writes before all have read
@@ -175,14 +178,6 @@ def _stamp(settings: Settings, data_fingerprint: str) -> dict[str, Any]:
         "epochs": settings.epochs,
         "data": data_fingerprint,
     }
-
-
-def _refuse_differences(made: Mapping[str, Any]) -> None:
-    """All ranks must have read the same settings and data: else they would wait for each other in vain."""
-    firsts = ranks.from_first(lambda: dict(made))
-    for name in ("settings", "data"):
-        if made[name] != firsts[name]:
-            raise UserError(f"rank {ranks.rank()} has other {name} than the first; all machines need the same")
 
 
 def peak_memory() -> int:
