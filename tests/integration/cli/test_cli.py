@@ -167,7 +167,8 @@ def test_the_demo_runs_every_strategy_and_resumes_where_it_was_stopped(tmp_path:
     status.write_text(json.dumps({"state": "running"}))  # as a killed demo leaves it
     answer = ccl("demo", *small)
     assert answer.returncode == 0, answer.stderr
-    assert "2 runs, 1 of them complete already" in answer.stdout
+    assert "Finetuning, seed 0: running" in answer.stdout
+    assert "Upper Bound, seed 0: running" not in answer.stdout  # it was complete
     assert "Finetuning, seed 0: complete, " in answer.stdout  # its row, as soon as it is done
     assert "Random initialisation" in answer.stdout
     assert "Upper Bound" in answer.stdout
