@@ -25,7 +25,7 @@ def probe(
     Example: ccl probe my-encoder labelled/
     """
     from ccl.continual_encoder.continual_encoder import ContinualEncoder
-    from ccl.continual_encoder.show import class_table, score_table
+    from ccl.continual_encoder.folder_page import class_table, score_table
     from ccl.errors import counted
     from ccl.report.tables import to_rich
     from ccl.runs.display import make_display

@@ -40,7 +40,7 @@ def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
     from rich.console import Console
 
     from ccl.continual_encoder.folder import STARTED
-    from ccl.continual_encoder.show import gains_line, history, probe_and_health, step_warnings
+    from ccl.continual_encoder.folder_page import gains_line, history, probe_and_health, step_warnings
     from ccl.errors import counted
     from ccl.report.tables import to_rich
 

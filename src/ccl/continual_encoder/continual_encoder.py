@@ -156,7 +156,7 @@ class ContinualEncoder:
         learned: the outcome's message says what time, memory and disk the drop would take.
         """
         from ccl.continual_encoder.drop import Options, drops, learn
-        from ccl.continual_encoder.show import write_page
+        from ccl.continual_encoder.folder_page import write_page
         from ccl.runs.display import make_display
 
         if keep_versions < 1:
@@ -273,8 +273,8 @@ class ContinualEncoder:
         out. Saved, here or at `path`, it is what `predict` uses, with a picture of its mistakes beside it.
         """
         from ccl.continual_encoder import classifiers
+        from ccl.continual_encoder.folder_page import write_confusion
         from ccl.continual_encoder.judge import probe
-        from ccl.continual_encoder.show import write_confusion
 
         name = name_of(labelled)
         with ExitStack() as held:
@@ -439,7 +439,7 @@ class ContinualEncoder:
 
         What was learned since may be learned anew.
         """
-        from ccl.continual_encoder.show import write_page
+        from ccl.continual_encoder.folder_page import write_page
 
         goal = roll_back(self._folder, to)
         write_page(self._folder)
@@ -447,7 +447,7 @@ class ContinualEncoder:
 
     def pin(self, version: int | None) -> None:
         """Use this version whatever is learned meanwhile; None: the current one, always."""
-        from ccl.continual_encoder.show import write_page
+        from ccl.continual_encoder.folder_page import write_page
 
         pin_version(self._folder, version)
         write_page(self._folder)

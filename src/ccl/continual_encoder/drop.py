@@ -20,10 +20,10 @@ from torch import Tensor
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.defaults import FEWEST_IMAGES, DropSize, changed, choose, is_on_gpu, refuse_mistakes
 from ccl.continual_encoder.folder import ASKED, ENCODER, PROBE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.folder_page import gains_line, kept_sentence, probe_and_health, step_warnings
 from ccl.continual_encoder.frozen import load_learner, student_of
 from ccl.continual_encoder.images import listing_bad_images
 from ccl.continual_encoder.judge import CONFUSION, check_labelled, judged, lost_too_much
-from ccl.continual_encoder.show import gains_line, kept_sentence, probe_and_health, step_warnings
 from ccl.data import (
     Found,
     Gathered,

@@ -13,6 +13,13 @@ from ccl.data.dataset_loader import EMBEDDED_DOMAINS as EMBEDDED_DOMAINS
 from ccl.data.dataset_loader import data_root as data_root
 from ccl.data.dataset_loader import load_dataset as load_dataset
 from ccl.data.decoding import BadImageError as BadImageError
+from ccl.data.image_sources import ArraySource as ArraySource
+from ccl.data.image_sources import EncodedSource as EncodedSource
+from ccl.data.image_sources import FileSource as FileSource
+from ccl.data.image_sources import ImageSource as ImageSource
+from ccl.data.image_sources import JoinedSource as JoinedSource
+from ccl.data.image_sources import SquaredSource as SquaredSource
+from ccl.data.image_sources import chain as chain
 from ccl.data.ingest import Gathered as Gathered
 from ccl.data.ingest import TooManyBadError as TooManyBadError
 from ccl.data.ingest import collected as collected
@@ -23,13 +30,6 @@ from ccl.data.inputs import Found as Found
 from ccl.data.inputs import Images as Images
 from ccl.data.inputs import find_held as find_held
 from ccl.data.inputs import find_images as find_images
-from ccl.data.sources import ArraySource as ArraySource
-from ccl.data.sources import EncodedSource as EncodedSource
-from ccl.data.sources import FileSource as FileSource
-from ccl.data.sources import ImageSource as ImageSource
-from ccl.data.sources import JoinedSource as JoinedSource
-from ccl.data.sources import SquaredSource as SquaredSource
-from ccl.data.sources import chain as chain
 from ccl.data.streams import Step as Step
 from ccl.data.streams import arrival_order as arrival_order
 from ccl.data.streams import blurred_incremental as blurred_incremental

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccl.data.decoding import BadImageError, errors_as_bad_image, upright_rgb
-from ccl.data.sources import ImageSource
+from ccl.data.image_sources import ImageSource
 from ccl.errors import UserError
 
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with alpha

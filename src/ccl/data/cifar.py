@@ -16,7 +16,7 @@ import torch
 from ccl.atomic_files import move_into_place
 from ccl.data.archives import DAMAGE, copy_member, tar_members
 from ccl.data.dataset import Dataset, Progress
-from ccl.data.sources import ArraySource
+from ccl.data.image_sources import ArraySource
 from ccl.errors import UserError
 
 _ADDRESS = "https://www.cs.toronto.edu/~kriz/"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.atomic_files import write_csv
-from ccl.data.sources import ImageSource, chain
+from ccl.data.image_sources import ImageSource, chain
 from ccl.errors import UserError, did_you_mean
 
 Progress = Callable[[int, int], None]  # (done, total), in bytes or images; total is 0 where it is not known

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from ccl.data.dataset import Dataset
-from ccl.data.sources import ArraySource
+from ccl.data.image_sources import ArraySource
 from ccl.seeding import hashed, permutation
 
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ccl.data.dataset import Dataset, labelled_dataset
 from ccl.data.decoding import SUFFIXES, is_image_name
-from ccl.data.sources import FileSource
+from ccl.data.image_sources import FileSource
 from ccl.errors import UserError, counted
 
 _TEST_FOLDERS = ("val", "test")

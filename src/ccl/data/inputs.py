@@ -21,8 +21,8 @@ from ccl.data.arrays import content_digest, rgb_pixels
 from ccl.data.dataset import Progress
 from ccl.data.decoding import SUFFIXES, encode_png, is_image_name
 from ccl.data.folders import below, is_dir, is_image, matches
+from ccl.data.image_sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource
 from ccl.data.shards import PREFIX, open_shards, shard_paths
-from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource
 from ccl.errors import UserError
 
 Images = str | Path | Iterable[Any]  # paths and folders, arrays, tensors, or anything that yields images

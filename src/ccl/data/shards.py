@@ -21,15 +21,15 @@ from ccl.data import remote_files
 from ccl.data.dataset import MAX_BAD, BadImage, Dataset, Progress, labelled_dataset
 from ccl.data.decoding import refuse_length
 from ccl.data.folders import matches
+from ccl.data.image_sources import ImageSource
 from ccl.data.parquet_shards import index_parquet, open_parquet
 from ccl.data.remote_files import is_remote
 from ccl.data.shard_index import Reader, Shard, ShardIndex, index_of
-from ccl.data.sources import ImageSource
 from ccl.data.tar_shards import index_tar, open_tar
 from ccl.errors import UserError
 
 PREFIX = "shards:"  # before a pattern, wherever images or datasets are named
-KINDS = {".tar": (index_tar, open_tar), ".parquet": (index_parquet, open_parquet)}  # how each is indexed and read
+FORMATS = {".tar": (index_tar, open_tar), ".parquet": (index_parquet, open_parquet)}  # how each is indexed, read
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _MOST_SHARDS = 1_000_000
@@ -83,11 +83,11 @@ class ShardSource(ImageSource):
 # By process, so that a forked worker opens its own. What falls out is closed when no thread reads from it any more.
 @lru_cache(maxsize=_OPEN_SHARDS)
 def _reader(shard: Shard, process: int) -> Reader:
-    return KINDS[_suffix(shard.path)][1](shard)
+    return FORMATS[_suffix(shard.path)][1](shard)
 
 
 def _index(shard: Shard) -> ShardIndex:
-    return index_of(shard, KINDS[_suffix(shard.path)][0])
+    return index_of(shard, FORMATS[_suffix(shard.path)][0])
 
 
 # A few: names are asked for shard by shard, and the keys of one can be megabytes.
@@ -170,7 +170,7 @@ def shard_paths(pattern: str, base: Path | str = "") -> list[str]:
             continue
         path = os.path.join(base, os.path.expanduser(text))
         if os.path.isdir(path):
-            names = sorted(name for name in os.listdir(path) if _suffix(name) in KINDS and not name.startswith("."))
+            names = sorted(name for name in os.listdir(path) if _suffix(name) in FORMATS and not name.startswith("."))
             found += [os.path.join(path, name) for name in names]
         elif os.path.lexists(path):
             found.append(path)
@@ -181,8 +181,8 @@ def shard_paths(pattern: str, base: Path | str = "") -> list[str]:
     if not found:
         raise UserError(f"{PREFIX}{pattern} names no shards; it was looked for in {os.path.abspath(base)!r}")
     for path in found:
-        if _suffix(path) not in KINDS:
-            raise UserError(f"{path!r} is not a shard: they end in {', '.join(KINDS)}")
+        if _suffix(path) not in FORMATS:
+            raise UserError(f"{path!r} is not a shard: they end in {', '.join(FORMATS)}")
     return found
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ccl import ranks
-from ccl.data.sources import ImageSource
+from ccl.data.image_sources import ImageSource
 from ccl.encoders.encoder import Encoder, evaluating
 from ccl.views import Viewer
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ccl import ranks
-from ccl.data.sources import ImageSource
+from ccl.data.image_sources import ImageSource
 from ccl.encoders.stages import stages
 from ccl.encoders.vit import ViT
 from ccl.errors import UserError

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ccl import seeding
-from ccl.data.sources import ImageSource
+from ccl.data.image_sources import ImageSource
 from ccl.encoders import Encoder, evaluating
 from ccl.evaluation.probes import LinearClassifier, enumerate_labels
 from ccl.views import Viewer

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ccl.data.sources import EncodedSource, ImageSource, SquaredSource
+from ccl.data.image_sources import EncodedSource, ImageSource, SquaredSource
 from ccl.memory.budget import Budget, shares, survivors, within
 
 _VECTORS = "vectors."  # before a kind, in the state

@@ -141,6 +141,7 @@ def arm_table(arms: Sequence[Arm]) -> Table:
 
 
 def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_random: bool) -> dict[str, Cell]:
+    """An arm's cells by their columns; a new measure stands in `arms.py`, with its words in `_ABOUT`."""
     own = [one for one in tested if one.arm is arm]
     beside = {kind: found[0] for kind in KINDS if len(found := [one for one in own if one.kind == kind]) == 1}
     finetuning = beside.get("finetuning")

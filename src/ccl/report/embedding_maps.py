@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ccl.data.streams import evenly_spaced
 from ccl.report.arms import Arm
-from ccl.report.figure_style import Drawing, drawing, drawing_of
 from ccl.report.seed_statistics import estimate
+from ccl.report.svg_figures import Drawing, drawing, drawing_of
 from ccl.runs.run_folder import EMBEDDINGS
 
 OLD_COLOUR, NEW_COLOUR = "#2b83ba", "#f07818"  # the paper's figure: old data blue, new data orange

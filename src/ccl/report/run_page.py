@@ -16,8 +16,8 @@ from ccl.report import drawings
 from ccl.report.arm_table import about_columns, along_the_stream, arm_table, differences, every_run, protocol_line
 from ccl.report.arms import Arm, has_paper_probe, has_seeds, make_arms, of_equal_steps, records_of
 from ccl.report.embedding_maps import embedding_maps
-from ccl.report.figure_style import Drawing, drawing_of
 from ccl.report.page_parts import Thumbnail, render, thumbnail
+from ccl.report.svg_figures import Drawing, drawing_of
 from ccl.report.tables import Table, to_csv, to_latex, to_markdown
 from ccl.runs.run_folder import MEMORY, RunRecord
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ccl.data.decoding import BadImageError
-from ccl.data.sources import ImageSource
+from ccl.data.image_sources import ImageSource
 from ccl.views.random_draws import NUM_BOX_DRAWS, ViewKey, drawn_boxes
 from ccl.views.recipes import Recipe
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ccl import ranks
-from ccl.data.sources import ImageSource
+from ccl.data.image_sources import ImageSource
 from ccl.views.colour import jitter_, solarise, to_grey
 from ccl.views.loader_workers import AskedView, Task, Workers
 from ccl.views.random_draws import Appearance, ViewKey, drawn_appearance, drawn_boxes

@@ -16,10 +16,9 @@ from PIL import Image
 from torch import Tensor
 
 from ccl import ContinualEncoder, FrozenEncoder
-from ccl.continual_encoder import show
+from ccl.continual_encoder import folder_page
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.continual_encoder.judge import MOMENT, ProbeReport, probe, recognised, verdict_of, warnings
-from ccl.continual_encoder.show import (
+from ccl.continual_encoder.folder_page import (
     class_table,
     confusion_figure,
     gains_line,
@@ -28,11 +27,12 @@ from ccl.continual_encoder.show import (
     step_warnings,
     write_confusion,
 )
+from ccl.continual_encoder.judge import MOMENT, ProbeReport, probe, recognised, verdict_of, warnings
 from ccl.data import load_dataset
 from ccl.encoders import EncoderOptions
 from ccl.errors import UserError
 from ccl.evaluation import Drift, ProbeScore, Reading, pixel_features, recognition, score_features
-from ccl.report.figure_style import to_svg
+from ccl.report.svg_figures import to_svg
 from ccl.report.tables import text
 from ccl.section import merged
 from ccl.views import RECIPES, Viewer
@@ -146,7 +146,7 @@ def test_after_a_drop_the_line_the_table_and_the_page_say_it(probed: tuple[Conti
     for content in ('{"classes": ["a"]}', None):  # what was mistaken is not whole, or gone
         path = encoder.folder / "steps" / "00000002" / "probe.json"
         path.unlink() if content is None else path.write_text(content)
-        show.write_page(EncoderFolder(encoder.folder))
+        folder_page.write_page(EncoderFolder(encoder.folder))
         assert "taken for" not in (encoder.folder / "report.html").read_text()
 
 

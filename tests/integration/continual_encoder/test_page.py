@@ -11,7 +11,7 @@ from drops import TINY, deliver_to
 
 from ccl import ContinualEncoder
 from ccl.continual_encoder.folder import EncoderFolder, Ledger
-from ccl.continual_encoder.show import ACCURACY, MEASURES, curve_over_drops, history, write_page
+from ccl.continual_encoder.folder_page import ACCURACY, MEASURES, curve_over_drops, history, write_page
 
 QUIET: dict[str, Any] = {"progress": False}
 

@@ -23,8 +23,8 @@ from ccl.report.drawings import (
     losses,
     varied_number,
 )
-from ccl.report.figure_style import arm_styles, to_svg
 from ccl.report.run_page import write_page
+from ccl.report.svg_figures import arm_styles, to_svg
 from ccl.runs.run_folder import RunRecord
 from ccl.strategies import STRATEGIES
 

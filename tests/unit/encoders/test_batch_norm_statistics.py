@@ -7,7 +7,7 @@ from networks import make_encoder
 from numpy.typing import NDArray
 from torch import nn
 
-from ccl.data.sources import ArraySource
+from ccl.data.image_sources import ArraySource
 from ccl.encoders import Encoder, SplitBatchNorm
 from ccl.encoders.batch_norm_statistics import AccumulatedStatistics, reestimate
 from ccl.views import RECIPES, Viewer

@@ -5,7 +5,7 @@ import torch
 from networks import make_encoder
 from torch import Tensor, nn
 
-from ccl.data.sources import ArraySource
+from ccl.data.image_sources import ArraySource
 from ccl.encoders import evaluating, extract, extract_both
 
 

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from ccl import seeding
-from ccl.data.sources import ArraySource
+from ccl.data.image_sources import ArraySource
 from ccl.evaluation import extract, fit, fit_paper
 
 

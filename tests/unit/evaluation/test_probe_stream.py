@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ccl.data.sources import ArraySource
+from ccl.data.image_sources import ArraySource
 from ccl.encoders import Embedded
 from ccl.evaluation import ProbePart, embed_evenly, knn_accuracy, probe_stream
 

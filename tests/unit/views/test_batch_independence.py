@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ccl.data.sources import ArraySource
+from ccl.data.image_sources import ArraySource
 from ccl.seeding import uniform
 from ccl.views import RECIPES, Recipe, Viewer
 from ccl.views.random_draws import NUM_BOX_DRAWS, random_boxes

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccl.data.decoding import Reduction, decode
-from ccl.data.sources import EncodedSource, FileSource, ImageSource
+from ccl.data.image_sources import EncodedSource, FileSource, ImageSource
 from ccl.views import RECIPES, Recipe, ViewBatch, Viewer
 from ccl.views.loader_workers import Cutting, LostImageError
 from ccl.views.random_draws import ViewKey, drawn_boxes

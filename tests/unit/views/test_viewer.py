@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ccl.data.sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource
+from ccl.data.image_sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource
 from ccl.views import RECIPES, Viewer
 from ccl.views.loader_workers import Cutting
 

@@ -21,7 +21,7 @@ from ccl.data import (
     collected,
     find_images,
 )
-from ccl.data.sources import chain
+from ccl.data.image_sources import chain
 from ccl.memory import RehearsalMemory
 
 NUM = 5

@@ -1,4 +1,4 @@
-"""Figure styles, and figures as SVG. Without pyplot, so that nothing global is changed."""
+"""Figures as SVG for pages, and their styles. Without pyplot, so that nothing global is changed."""
 
 import hashlib
 import io

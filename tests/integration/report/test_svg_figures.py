@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ccl.report.arms import Arm, make_arms
 from ccl.report.drawings import accuracy_matrix, accuracy_over_stream, forest, losses
 from ccl.report.embedding_maps import draw
-from ccl.report.figure_style import short, to_svg
+from ccl.report.svg_figures import short, to_svg
 from ccl.runs.run_folder import RunRecord
 
 Make = Callable[..., RunRecord]

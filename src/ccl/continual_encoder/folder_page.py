@@ -19,9 +19,9 @@ from ccl.errors import counted
 from ccl.evaluation import ProbeScore, standard_error
 from ccl.evaluation.probes import CLEAR
 from ccl.memory import RehearsalMemory
-from ccl.report.figure_style import GREY, Drawing, drawing, drawing_of, short
 from ccl.report.page_parts import Thumbnail, render, thumbnail
 from ccl.report.seed_statistics import Estimate
+from ccl.report.svg_figures import GREY, Drawing, drawing, drawing_of, short
 from ccl.report.tables import Table
 from ccl.runs.forecast import size
 from ccl.training.checkpoint import DamagedError
