@@ -340,10 +340,10 @@ def test_timm_itself_reads_the_folder_and_is_read(make_frozen: MakeFrozen, tmp_p
         pytest.skip(f"timm can't be installed here: {installing.stderr.strip().splitlines()[-1:]}")
     frozen = make_frozen("resnet18", stem="imagenet", width=None, size=64)
     write_export(frozen, tmp_path / "hub")
-    source = Path(__file__).parents[3] / "src"
+    root = Path(__file__).parents[3]
     subprocess.run(
         [python, "-c", TIMM, tmp_path / "hub", tmp_path / "out.safetensors"],
-        env={**fresh, "PYTHONPATH": str(source)},
+        env={**fresh, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root / "tests/support")])},
         check=True,
     )
     from safetensors.torch import load_file

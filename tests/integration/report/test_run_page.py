@@ -197,7 +197,7 @@ def test_twenty_arms_stay_below_five_megabytes(record_of: Make, keep_images: Kee
     runs = [record_of("ccl", FORGETS, f"extra_sample_queue.size={size}", folder=str(folder)) for size in range(1, 21)]
     page, html = written(tmp_path, *runs)
     assert "accuracy" in page.sections
-    assert page.count("img") == 20 * 30
+    assert page.count("img") == 20 * 25  # every fourth of 100: of all arms at most 600
     assert len(html) < 5_000_000
 
 
