@@ -180,9 +180,9 @@ def test_ctrl_c_leaves_no_job_and_the_same_command_resumes_to_the_same_bits(clus
     command.finish()
     logs = [(out / "logs" / f"{cell}.txt").read_text() for cell, job in jobs(cluster, out).items() if job == requeued]
     assert "start 2\n" in logs[0]
-    assert "resuming at step" in logs[0].split("start 2\n")[1]
+    assert "· resuming" in logs[0].split("start 2\n")[1]
     log = (out / "logs" / f"{name}.txt").read_text()
-    assert log.count("resuming at step") == 2
+    assert log.count("· resuming") == 2  # at a step, or after the training of one
     assert f"Slurm job {jobs(cluster, out)[name]} on " in log.split("start 2")[0]
     expected = local(cluster, tmp_path / "local", *arguments)
     for folder in [path.parent for path in out.glob("*/status.json")]:

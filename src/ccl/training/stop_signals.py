@@ -31,8 +31,9 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal_number is not None and number == signal.SIGINT:
             os._exit(128 + number)
-        self.signal_number = number
-        if self.is_immediate:
+        # A second SIGTERM, as Slurm sends to a job and to its steps, must not end the writing down of the first.
+        is_first, self.signal_number = self.signal_number is None, number
+        if self.is_immediate and is_first:
             raise StoppedError(number)
 
     def raise_if_asked(self) -> None:

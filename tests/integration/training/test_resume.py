@@ -213,3 +213,16 @@ def test_a_second_ctrl_c_leaves_at_once() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (130, "saving\n")
+
+
+def test_a_second_sigterm_does_not_end_the_writing_down_of_the_first() -> None:
+    """Slurm signals a job and its steps; what the first one leaves must still be recorded."""
+    code = (
+        "import os, signal\nfrom ccl.errors import StoppedError\nfrom ccl.training.stop_signals import StopRequest\n"
+        "with StopRequest() as stop:\n"
+        "    stop.is_immediate = True\n"
+        "    try:\n        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    except StoppedError:\n        os.kill(os.getpid(), signal.SIGTERM)\n        print('recorded')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "recorded\n", done.stderr
