@@ -19,8 +19,8 @@ The pipeline, a folder each; imports point upstream only:
     continual_encoder  an encoder that keeps up: fed with drops of images, versioned, used the same day
 
 Letters in shape comments: N images of a batch, M of them old (or any other count), V views, D embedding dimensions,
-F features, K negatives or queue rows, C classes or channels, L patches or
-tokens of an image, P values of a patch, S the side of a view, H and W of an image, T steps.
+F features, K negatives or queue rows, C classes or channels, L patches or tokens of an image, P values of a patch,
+S the side of a view, H and W of an image, T steps.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Images for a use: found, read by an encoder, and what of them is not usable told and listed."""
+"""Images for a use: found, read by an encoder, and what of them is not usable reported and listed."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -54,7 +54,7 @@ class Unpacked(NamedTuple):
 
     members: tuple[str, ...]  # their names within it, as it has them; two may be equal
     paths: tuple[str, ...]  # where they lie now
-    others: tuple[str, ...]  # members that are no images by their suffix, or are links, devices and sparse files
+    others: tuple[str, ...]  # members that are not images by their suffix, or are links, devices and sparse files
 
 
 class Member(NamedTuple):
@@ -80,11 +80,13 @@ def unpack(archive: Path, scratch: Path, progress: Progress | None = None) -> Un
         if isinstance(error, UserError) or not isinstance(error, DAMAGE):
             raise
         if isinstance(error, OSError) and error.strerror and error.errno != errno.EINVAL:  # that is a seek to nowhere
-            told = f"can't unpack {str(archive)!r} into {str(scratch)!r}: {error.strerror}"
+            trouble = f"can't unpack {str(archive)!r} into {str(scratch)!r}: {error.strerror}"
         else:
             why = " ".join(f"{type(error).__name__}: {error}".split())
-            told = f"{str(archive)!r} is damaged or not an archive of its suffix ({why}); fetch it again, or {_BY_HAND}"
-        raise UserError(told) from error
+            trouble = (
+                f"{str(archive)!r} is damaged or not an archive of its suffix ({why}); fetch it again, or {_BY_HAND}"
+            )
+        raise UserError(trouble) from error
 
 
 def _unpack(archive: Path, file: BinaryIO, goal: Path, progress: Progress | None) -> Unpacked:

@@ -51,8 +51,8 @@ def load_dataset(
     """A dataset of `DATASET_NAMES` (or "folder:sub/path", "shards:pattern") below the data root, narrowed and resized.
 
     Files that can't be decoded are left out and listed in `skipped`; more than `max_bad` percent of them are refused.
-    `seed` matters to embedded sets only, which are
-    drawn from it. `progress` is called with bytes of downloads and with images that are decoded.
+    `seed` matters to embedded sets only, which are drawn from it. `progress` is called with bytes of downloads and
+    with images that are decoded.
 
     >>> symbols = ccl.load_dataset("symbols", images_per_class=3, resize=16)
     >>> len(symbols.train), len(symbols.class_names), symbols.train.images.shape

@@ -1,7 +1,7 @@
 """The one pass over images: each file is opened once, for its digest, its check, its size and its pixels.
 
-`ingest` yields chunks in order; `gather` and `collected` keep all of them. With a `side` an image is
-decoded once, to its centre square; without one it is decoded at an eighth of its size, to find files that are broken.
+`ingest` yields chunks in order; `gather` and `collected` keep all of them. With a `side` an image is decoded once, to
+its centre square; without one it is decoded at an eighth of its size, to find files that are broken.
 """
 
 import io
@@ -238,7 +238,7 @@ def ingest(
                     squares.append(seen[1])
                     files.append(seen[2])
                     num_bytes += len(seen[2])
-                is_full = len(images) == CHUNK or (side is None and num_bytes > _HELD_BYTES)
+                is_full = len(images) == CHUNK or num_bytes > _HELD_BYTES
                 if not is_full and position + 1 < total:
                     continue
                 all_bad += bad

@@ -118,7 +118,7 @@ class _Files:
     def notes(self) -> tuple[str, ...]:
         """A line on what was skipped, if anything was."""
         kinds = ", ".join(f"{kind} {count}" for kind, count in self._skipped.most_common(5))
-        return (f"{self._skipped.total()} files are no images and are skipped: {kinds}",) if kinds else ()
+        return (f"{self._skipped.total()} files are not images and are skipped: {kinds}",) if kinds else ()
 
     def _take(self, path: str, is_listed: bool) -> None:
         if os.path.isdir(path):

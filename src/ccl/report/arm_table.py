@@ -299,8 +299,8 @@ def reservations(arms: Sequence[Arm]) -> list[str]:
         for record in arm.records
         if record.status.get("state") != "complete"
     ]
-    told = [f"These runs differ in {', '.join(different)}: not to be compared as they stand."] if different else []
-    return [*told, f"Not complete: {'; '.join(unfinished)}."] if unfinished else told
+    found = [f"These runs differ in {', '.join(different)}: not to be compared as they stand."] if different else []
+    return [*found, f"Not complete: {'; '.join(unfinished)}."] if unfinished else found
 
 
 def seeds_in_words(arm: Arm) -> str:

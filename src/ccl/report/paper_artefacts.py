@@ -30,10 +30,10 @@ def _artefact(about: dict[str, Any]) -> Artefact:
         "domain": replace(small, preset="domains-mini", seeds=range(5)),  # as many steps as sets
         "class": replace(small, preset="cifar100-mini", seeds=range(3), steps=about.get("class_steps", [10])),
     }
-    told = about["published"]
-    note = f"The paper's own scale: {told['scale']}. Our scale is what the protocol of our tables says."
-    rows = tuple(tuple(row) for row in told["rows"])
-    published = Table(f"The paper: {told['title']}", tuple(told["columns"]), rows, note)
+    theirs = about["published"]
+    note = f"The paper's own scale: {theirs['scale']}. Our scale is what the protocol of our tables says."
+    rows = tuple(tuple(row) for row in theirs["rows"])
+    published = Table(f"The paper: {theirs['title']}", tuple(theirs["columns"]), rows, note)
     grids = {"paper": paper, "mini": {kind: mini[kind] for kind in about.get("streams", mini)}}
     return Artefact(about["title"], published, grids)
 

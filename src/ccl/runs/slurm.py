@@ -267,8 +267,8 @@ def call(*words: str) -> str:
             start_new_session=True,  # a Ctrl-C in the terminal must not cut off a submission
         )
     except subprocess.TimeoutExpired as error:
-        told = _in_one_line(words[0], (error.stderr or b"").decode(errors="replace"))
-        raise SlurmError(told or f"{words[0]} did not answer in {_ANSWER_WITHIN:.0f} s") from None
+        message = _in_one_line(words[0], (error.stderr or b"").decode(errors="replace"))
+        raise SlurmError(message or f"{words[0]} did not answer in {_ANSWER_WITHIN:.0f} s") from None
     except OSError as error:
         raise SlurmError(f"{words[0]}: {error.strerror}") from None
     if answer.returncode != 0:
@@ -276,8 +276,8 @@ def call(*words: str) -> str:
     return answer.stdout
 
 
-def _in_one_line(command: str, told: str) -> str:
+def _in_one_line(command: str, message: str) -> str:
     """A command's error in one line, without its prefixes and its advice to read its help."""
-    lines = [_PREFIX.sub("", line.strip()).rstrip(".") for line in told.splitlines()]
+    lines = [_PREFIX.sub("", line.strip()).rstrip(".") for line in message.splitlines()]
     kept = dict.fromkeys(line for line in lines if line and not line.startswith("Try "))
     return f"{command}: {'; '.join(kept)}" if kept else ""

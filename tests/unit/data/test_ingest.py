@@ -31,6 +31,7 @@ from ccl.data import (
     squared,
 )
 from ccl.data.decoding import Reduction, upright_rgb
+from ccl.data.ingest import ingest
 from ccl.errors import UserError
 
 
@@ -152,7 +153,7 @@ def test_any_layout_in_a_fixed_order(here: Path, scratch: Path) -> None:
         assert list(gathered.names) == [os.path.join(given, name) for name in expected]
         assert _shades(gathered) == [names.index(name) for name in expected]
         assert gathered.found.notes == (
-            "4 files are no images and are skipped: '.txt' 2, '' 1, archives (give them by their names) 1",
+            "4 files are not images and are skipped: '.txt' 2, '' 1, archives (give them by their names) 1",
         )
     assert gather(Path("images"), scratch).digests == gathered.digests  # type: ignore[arg-type]  # one, not its letters
 
@@ -704,3 +705,11 @@ def test_endless_lines_are_no_paths(here: Path, scratch: Path, monkeypatch: pyte
     (here / "list.txt").write_bytes(b"x" * 10_000)
     with pytest.raises(UserError, match=f"line 1: there is no file or folder '{'x' * 100}'"):
         gather(["list.txt"], scratch)
+
+
+def test_a_chunk_that_keeps_whole_files_is_bounded_in_bytes(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(6):
+        Image.new("RGB", (40, 40), (number, 0, 0)).save(here / f"{number}.png")
+    monkeypatch.setattr("ccl.data.ingest._HELD_BYTES", 1)
+    chunks = ingest(find_images([str(here)], here / "scratch"), side=8, keeps_files=True)
+    assert [len(chunk.source) for chunk in chunks] == [1] * 6
