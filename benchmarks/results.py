@@ -22,17 +22,9 @@ from benchmarks import adapting, keeping_up, kept_runs
 from benchmarks.result_rows import RESULTS, parsed
 from ccl.atomic_files import write_file
 from ccl.report.arm_table import arm_table, differences, every_run
-from ccl.report.arms import (
-    Arm,
-    all_classes,
-    has_seeds,
-    make_arms,
-    of_equal_steps,
-    place_of,
-    random_accuracy,
-    records_of,
-)
+from ccl.report.arms import Arm, has_seeds, make_arms, of_equal_steps, place_of, records_of
 from ccl.report.drawings import accuracy_against, accuracy_over_stream, forest, varied_number
+from ccl.report.measures import all_classes, random_accuracy
 from ccl.report.tables import Table, to_csv, to_markdown
 from ccl.runs.run_folder import find_runs, read_run
 

@@ -45,9 +45,6 @@ if TYPE_CHECKING:  # The promise: names that keep their meaning; each is importe
     from ccl import training as training
     from ccl import views as views
     from ccl import weight_rules as weight_rules
-    from ccl.continual_encoder.classifiers import load_classifier as load_classifier
-    from ccl.continual_encoder.classifiers import predict as predict
-    from ccl.continual_encoder.classifiers import save_classifier as save_classifier
     from ccl.continual_encoder.continual_encoder import ContinualEncoder as ContinualEncoder
     from ccl.continual_encoder.exporting import export as export
     from ccl.continual_encoder.exporting import load_backbone as load_backbone
@@ -57,7 +54,10 @@ if TYPE_CHECKING:  # The promise: names that keep their meaning; each is importe
     from ccl.continual_encoder.frozen import FrozenEncoder as FrozenEncoder
     from ccl.continual_encoder.frozen import frozen as frozen
     from ccl.continual_encoder.frozen import frozen_start as frozen_start
-    from ccl.continual_encoder.judge import probe as probe
+    from ccl.continual_encoder.probe_classifiers import load_classifier as load_classifier
+    from ccl.continual_encoder.probe_classifiers import predict as predict
+    from ccl.continual_encoder.probe_classifiers import probe as probe
+    from ccl.continual_encoder.probe_classifiers import save_classifier as save_classifier
     from ccl.continual_encoder.searching import Collection as Collection
     from ccl.continual_encoder.searching import find_similar as find_similar
     from ccl.continual_encoder.searching import stored_collection as stored_collection

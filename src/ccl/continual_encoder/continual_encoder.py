@@ -25,7 +25,7 @@ from ccl.training import Observer
 if TYPE_CHECKING:  # each use loads what it needs: drawing and templates take a second
     from ccl.continual_encoder.drop import Outcome
     from ccl.continual_encoder.exporting import Exported
-    from ccl.continual_encoder.judge import ProbeReport
+    from ccl.continual_encoder.probe_classifiers import ProbeReport
     from ccl.continual_encoder.searching import Answer
 
 CHUNK = 2_000  # images of an endless stream that become one step
@@ -272,9 +272,8 @@ class ContinualEncoder:
         They are a folder of class folders, or any images with a label each, of which every fifth of a class is held
         out. Saved, here or at `path`, it is what `predict` uses, with a picture of its mistakes beside it.
         """
-        from ccl.continual_encoder import classifiers
+        from ccl.continual_encoder import probe_classifiers
         from ccl.continual_encoder.folder_page import write_confusion
-        from ccl.continual_encoder.judge import probe
 
         name = name_of(labelled)
         with ExitStack() as held:
@@ -292,16 +291,16 @@ class ContinualEncoder:
                 dataset = scan(Path(labelled))
             encoder = held.enter_context(closing(self.frozen(version)))
             start = held.enter_context(closing(frozen_start(self.folder)))
-            out = Path(path) if path else classifiers.default_path(self.folder, name, encoder.version)
-            check_target(out, [classifiers.SUFFIX], "a classifier")
+            out = Path(path) if path else probe_classifiers.default_path(self.folder, name, encoder.version)
+            check_target(out, [probe_classifiers.SUFFIX], "a classifier")
             for line in dataset.notes:
                 display.note(line)
             with listing_bad_images(out):
-                report = probe(encoder, dataset, start, display.loading, max_bad)
+                report = probe_classifiers.probe(encoder, dataset, start, display.loading, max_bad)
             display.run_ends()
         tell_left_out(report.skipped, out if save else None, display)
         if save:
-            classifiers.save_classifier(report.classifier, out)
+            probe_classifiers.save_classifier(report.classifier, out)
             if report.confusion is not None:
                 write_confusion(picture := out.with_suffix(".confusion.png"), report.class_names, report.confusion)
                 display.note(f"which classes are taken for which: {picture}")
@@ -324,18 +323,18 @@ class ContinualEncoder:
         Unusable files, up to `max_bad` percent, are left out. `any_version` takes the newest classifier of another
         version where this one has none.
         """
-        from ccl.continual_encoder import classifiers
+        from ccl.continual_encoder import probe_classifiers
 
         out = None if path is None else Path(path)
         if out is not None:
             check_target(out, [".csv"], "a table of predictions")
         with closing(self.frozen(version)) as encoder:
-            named = classifier or classifiers.newest(self.folder, encoder, any_version)
-            fitted = classifiers.load_classifier(named)
-            classifiers.check_fits(encoder, fitted, any_version)  # before the images are read
+            named = classifier or probe_classifiers.newest(self.folder, encoder, any_version)
+            fitted = probe_classifiers.load_classifier(named)
+            probe_classifiers.check_fits(encoder, fitted, any_version)  # before the images are read
             with found_images(images, display) as found:
                 read = read_images(encoder, found, out, max_bad, display)
-            answers = classifiers.predict(encoder, fitted, read.rows, any_version)
+            answers = probe_classifiers.predict(encoder, fitted, read.rows, any_version)
             if fitted.about.fingerprint != encoder.fingerprint:
                 then = f"version {fitted.about.version}"
                 display.note(f"the classifier was fitted on {then}: what it was worth there says nothing here")

@@ -23,7 +23,8 @@ from ccl.continual_encoder.folder import ASKED, ENCODER, PROBE, STEPS, EncoderFo
 from ccl.continual_encoder.folder_page import gains_line, kept_sentence, probe_and_health, step_warnings
 from ccl.continual_encoder.frozen import load_learner, student_of
 from ccl.continual_encoder.images import listing_bad_images
-from ccl.continual_encoder.judge import CONFUSION, check_labelled, judged, lost_too_much
+from ccl.continual_encoder.judge import judged, lost_too_much
+from ccl.continual_encoder.probe_classifiers import CONFUSION, check_labelled
 from ccl.data import (
     Found,
     Gathered,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ccl.atomic_files import replacing, write_file
 from ccl.continual_encoder.folder import PAGE, PROBE, STEPS, EncoderFolder, Ledger
-from ccl.continual_encoder.judge import TITLES, USE_THE_START, warnings
+from ccl.continual_encoder.probe_classifiers import TITLES, USE_THE_START, warnings
 from ccl.errors import counted
 from ccl.evaluation import ProbeScore, standard_error
 from ccl.evaluation.probes import CLEAR

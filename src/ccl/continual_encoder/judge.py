@@ -1,38 +1,22 @@
-"""The judgement of a drop, and of features by a probe beside baselines that need no learning.
+"""The judgement of a drop: what it changed, gained and lost, and whether its version may become current.
 
 Without labels, recognition stands in for accuracy: how often an image is recognised in another view among up to 256.
 The views are not those of the training, but the encoder has trained on the images, the new ones and those it rehearses.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ccl.continual_encoder.classifiers import Classifier, fitted
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.continual_encoder.frozen import FrozenEncoder, Progress, frozen_start, thawed
-from ccl.data import MAX_BAD, BadImage, Dataset, Found, ImageSource, chain, evenly_spaced
-from ccl.data.folders import scan
-from ccl.data.ingest import ingest
+from ccl.continual_encoder.frozen import FrozenEncoder, frozen_start, thawed
+from ccl.continual_encoder.probe_classifiers import labelled_accuracy
+from ccl.data import Dataset, ImageSource, evenly_spaced
 from ccl.encoders import evaluating, extract
-from ccl.errors import UserError
-from ccl.evaluation import (
-    Drift,
-    LinearClassifier,
-    ProbeScore,
-    Reading,
-    confusion_matrix,
-    fit,
-    pixel_features,
-    recognition,
-    score_features,
-)
+from ccl.evaluation import Drift, Reading, recognition
 from ccl.evaluation.drift import FEWEST_ROWS
 from ccl.memory import RehearsalMemory
 from ccl.settings import Settings
@@ -40,14 +24,7 @@ from ccl.training import Learner
 from ccl.training.checkpoint import Checkpoint
 from ccl.views import Viewer
 
-CONFUSION = "confusion"  # of an accuracy: too large to be kept in every version, so it lies beside
 MOMENT = (-1, -2)  # the views of no step and no selection, the same before and after
-TITLES = {
-    "features": "learned features",
-    "start": "the start, before the first drop",
-    "pixels": "raw pixels (16 px)",
-    "hog": "HOG with colours",
-}
 _BATCH = 512
 _MOST_REMEMBERED = 4096  # remembered images that are read, at even distances
 _MOST_RECOGNISED = 256  # at even distances: enough for a change of some points, and cheap beside the learning
@@ -58,18 +35,6 @@ _MOST_RECOGNISED = 256  # at even distances: enough for a change of some points,
 KEPT_OVERLAP = 0.5  # of the neighbours must stay
 LOST_OVERLAP = 0.2  # or more must stay where no groups can speak; chance alone leaves up to 0.1
 LOST_POINTS = 12.0  # of group agreement, in percentage points
-USE_THE_START = "ccl pin ENCODER 0 uses the start as it is, ccl rollback ENCODER --to 0 returns to it"
-
-
-def check_labelled(folder: Path, dataset: Dataset | None = None) -> None:
-    """Refuse a folder without classes or without a part to hold out; where it is not loaded, by its names alone."""
-    if not folder.is_dir():
-        raise UserError(f"--probe {folder} is not a folder; it takes one with a folder of images for each class")
-    dataset = dataset or scan(folder)
-    if dataset.train_labels is None or dataset.test is None or len(dataset.class_names) < 2:
-        raise UserError(
-            f"--probe {folder} needs a folder for each of two classes or more, with 5 images or more in each"
-        )
 
 
 def judged(
@@ -149,43 +114,6 @@ def verdict_of(drift: Drift | None, is_of_new: bool = False) -> str:
     return f"kept: old images still have {share} of their neighbours.{agreement}"
 
 
-def labelled_accuracy(
-    after: FrozenEncoder,
-    labelled: Dataset,
-    known: Mapping[str, Any] | None,
-    before: FrozenEncoder | None,
-    start: FrozenEncoder,
-) -> dict[str, Any]:
-    """On labelled images, in percent, beside what it was before and what needs no learning.
-
-    `known` is what the last drop found: on the same images it is not measured again.
-    """
-    if known is not None and known["fingerprint"] == labelled.fingerprint:
-        read = _read_labelled({"features": after}, labelled, has_pixels=False)
-        was, beside = known, known["beside"]
-    else:
-        readers = {"features": after, "start": start} | ({} if before is None else {"before": before})
-        read = _read_labelled(readers, labelled, has_pixels=True)
-        others = {name: read.score(name)[0] for name in read.rows if name != "features"}
-        beside = {name: {"linear": other.linear, "knn": other.knn} for name, other in others.items()}
-        was = beside.pop("before", {})  # of the first drop there is none
-    score, linear = read.score("features")
-    names = list(labelled.class_names)
-    return {
-        "folder": labelled.name,
-        "fingerprint": labelled.fingerprint,
-        "num_classes": len(names),
-        "num_train": int(read.is_train.sum()),
-        "num_test": score.num_test,
-        "linear": score.linear,
-        "knn": score.knn,
-        CONFUSION: {"classes": names, "counts": read.confusion(linear, len(names)).tolist()},
-        "linear_before": was.get("linear"),
-        "knn_before": was.get("knn"),
-        "beside": beside,
-    }
-
-
 def _read(frozen: FrozenEncoder, source: ImageSource) -> Reading:
     """Features and the embeddings of two views of these images, by an encoder."""
     (_, first), (_, second) = two_views(frozen, source)
@@ -251,129 +179,3 @@ def lost_too_much(step: Mapping[str, Any], allowed: float | None) -> str:
         return ""
     lost = before - after
     return f"{what} fell from {before:.1f} to {after:.1f} %, by {lost:.1f} points, and {allowed:g} are allowed"
-
-
-@dataclass(frozen=True)
-class ProbeReport:
-    """A classifier, and what it and simpler ones are worth on images that took no part in the fitting."""
-
-    classifier: Classifier
-    scores: Mapping[str, ProbeScore]  # by "features", "start", "pixels" and "hog"; empty where nothing was held out
-    class_names: tuple[str, ...]
-    confusion: Tensor | None  # (C, C): test images of class i that the classifier took for class j
-    from_weights: bool = False  # whether the start is weights that somebody trained
-    skipped: tuple[BadImage, ...] = ()  # left out as not usable
-
-    @property
-    def warnings(self) -> list[str]:
-        """Warnings about these features, a line each."""
-        return warnings(self.scores, self.from_weights)
-
-    @property
-    def per_class(self) -> dict[str, float]:
-        """Accuracy of each class that has test images, in percent."""
-        if self.confusion is None:
-            return {}
-        shares = 100 * self.confusion.diagonal() / self.confusion.sum(dim=1)  # (C,), nan for a class without any
-        return {name: share for name, share in zip(self.class_names, shares.tolist(), strict=True) if share == share}
-
-
-def warnings(scores: Mapping[str, ProbeScore], from_weights: bool = False) -> list[str]:
-    """A line for each baseline that the learned features do not clearly beat; for weights as a start also advice."""
-    if "features" not in scores:
-        return []
-    found, own = [], scores["features"]
-    for name in ("pixels", "hog", "start"):
-        if name in scores and not own.is_clearly_above(scores[name]):
-            how = "do not beat" if own.linear <= scores[name].linear else "are not clearly better than"
-            mine, other = (f"{score.linear:.1f} ± {score.linear_error:.1f} %" for score in (own, scores[name]))
-            found.append(f"the learned features {how} {TITLES[name]}: {mine} against {other}, linear")
-    if from_weights and "start" in scores and own.linear <= scores["start"].linear:
-        found.append(f"on these labelled images the start, left frozen, does as well or better; {USE_THE_START}")
-    return found
-
-
-def probe(
-    frozen: FrozenEncoder,
-    dataset: Dataset,
-    start: FrozenEncoder | None = None,
-    progress: Progress | None = None,
-    max_bad: float = MAX_BAD,
-) -> ProbeReport:
-    """Fit a classifier on the training part and measure it on the test part; with a start, the baselines too.
-
-    Each image is opened once; more than `max_bad` percent of unusable ones are refused.
-
-    >>> symbols = ccl.load_dataset("symbols", images_per_class=3, classes=2)
-    >>> report = ccl.probe(ccl.frozen("my-encoder"), symbols)
-    >>> report.classifier.about.num_images, 0 <= report.scores["features"].linear <= 100
-    (6, True)
-    """
-    if dataset.train_labels is None:
-        raise UserError(f"{dataset.name} has no labels: put the images of each class in a folder of the class's name")
-    readers = {"features": frozen}
-    has_baselines = start is not None and dataset.test is not None
-    if start is not None and has_baselines and frozen.version != start.version:  # the start has no other beside it
-        readers["start"] = start
-    read = _read_labelled(readers, dataset, has_baselines, progress, max_bad)
-    train, labels = read.rows["features"][read.is_train], read.labels[read.is_train]
-    if len(torch.unique(labels)) < 2:
-        raise UserError(f"{dataset.name} has one class only; a classifier needs two")
-    names = dataset.class_names
-    if read.is_train.all():
-        return ProbeReport(fitted(frozen, names, train, fit(train, labels)), {}, names, None, skipped=read.skipped)
-    found = {name: read.score(name) for name in read.rows}
-    score, linear = found["features"]
-    classifier = fitted(frozen, names, train, linear, score)
-    scores = {name: score for name, (score, _) in found.items()}
-    from_weights = start is not None and start.architecture.weights is not None
-    return ProbeReport(classifier, scores, names, read.confusion(linear, len(names)), from_weights, read.skipped)
-
-
-@dataclass(frozen=True)
-class _Labelled:
-    """Features of both parts of a labelled dataset."""
-
-    rows: dict[str, Tensor]  # (N, F) by what read them
-    labels: Tensor  # (N,)
-    is_train: Tensor  # (N,)
-    skipped: tuple[BadImage, ...]
-
-    def score(self, name: str) -> tuple[ProbeScore, LinearClassifier]:
-        """Probes on these rows."""
-        rows, train, test = self.rows[name], self.is_train, ~self.is_train
-        return score_features(rows[train], self.labels[train], rows[test], self.labels[test])
-
-    def confusion(self, linear: LinearClassifier, num_classes: int) -> Tensor:
-        """(C, C): test images of class i that a classifier on the features took for class j."""
-        predicted = linear.predict(self.rows["features"][~self.is_train])
-        return confusion_matrix(self.labels[~self.is_train], predicted, num_classes)
-
-
-def _read_labelled(
-    readers: Mapping[str, FrozenEncoder],
-    dataset: Dataset,
-    has_pixels: bool,
-    progress: Progress | None = None,
-    max_bad: float = MAX_BAD,
-) -> _Labelled:
-    """Open each image once, for all readers and, with `has_pixels`, for raw pixels and HOG."""
-    assert dataset.train_labels is not None
-    source, labels = dataset.train, dataset.train_labels
-    if dataset.test is not None and dataset.test_labels is not None:
-        source, labels = chain([source, dataset.test]), torch.cat([labels, dataset.test_labels])
-    rows: defaultdict[str, list[Tensor]] = defaultdict(list)
-    positions, skipped = list[int](), list[BadImage]()
-    for chunk in ingest(Found(source), readers["features"].resize, progress=progress, max_bad=max_bad):
-        positions += chunk.positions
-        skipped += chunk.bad
-        if len(chunk.source):
-            for name, frozen in readers.items():
-                rows[name].append(extract(frozen.encoder, chunk.source, frozen.viewer))
-            for name, some in pixel_features(chunk.source).items() if has_pixels else ():
-                rows[name].append(some)
-    if not positions:
-        raise UserError(f"none of the files of {dataset.name} is a usable image")
-    there = torch.tensor(positions)
-    whole = {name: torch.cat(some) for name, some in rows.items()}
-    return _Labelled(whole, labels[there], there < len(dataset.train), tuple(skipped))

@@ -20,11 +20,7 @@ ABOUT = "ccl"  # what the description by `ccl export` is called in a file's meta
 _LARGEST_HEADER = 100_000_000  # bytes
 _NAMES_SHOWN = 3
 # How a network's own description calls what must be known of its images.
-_FORMAT = {
-    "mean": ("mean", "image_mean"),
-    "std": ("std", "image_std"),
-    "size": ("input_size", "size", "image_size"),
-}
+_FORMAT = {"mean": ("mean", "image_mean"), "std": ("std", "image_std"), "size": ("input_size", "size", "image_size")}
 
 
 @dataclass(frozen=True)

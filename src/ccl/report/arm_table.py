@@ -8,25 +8,26 @@ from typing import TypeVar
 from ccl.evaluation.paper_probe import PAPER_PROTOCOL
 from ccl.report.arms import (
     AXES,
-    MEASURES,
-    STORED,
     Arm,
-    above_random,
-    all_classes,
-    all_classes_of_matrix,
     as_typed,
-    error_by_test_set,
     has_paper_probe,
     has_seeds,
     make_arms,
     of_first_value,
     partners,
-    random_accuracy,
     records_of,
     seeds_of,
-    stored,
-    training_effort,
     varied_settings,
+)
+from ccl.report.measures import (
+    MEASURES,
+    STORED,
+    above_random,
+    all_classes,
+    all_classes_of_matrix,
+    error_by_test_set,
+    random_accuracy,
+    training_effort,
 )
 from ccl.report.seed_statistics import Difference, Share, gap_share, holm, paired_difference, verdict
 from ccl.report.tables import Cell, Table, interval, text
@@ -141,7 +142,7 @@ def arm_table(arms: Sequence[Arm]) -> Table:
 
 
 def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_random: bool) -> dict[str, Cell]:
-    """An arm's cells by their columns; a new measure stands in `arms.py`, with its words in `_ABOUT`."""
+    """An arm's cells by their columns; a new measure stands in `measures.py`, with its words in `_ABOUT`."""
     own = [one for one in tested if one.arm is arm]
     beside = {kind: found[0] for kind in KINDS if len(found := [one for one in own if one.kind == kind]) == 1}
     finetuning = beside.get("finetuning")
@@ -151,7 +152,7 @@ def _row(arm: Arm, arms: Sequence[Arm], tested: Sequence[Comparison], is_below_r
         closed = f"{100 * share.value:z.0f}" + ("" if bounds is None else f" ({bounds})")
     measured = (() if has_paper_probe(arms) else ALONG_THE_STREAM), ("Training (s)", "Memory (MB)")
     along, prices = ({name: arm.estimate(MEASURES[name]) for name in names} for names in measured)
-    kept = [arm.mean(stored(what)) for what in STORED]
+    kept = [arm.mean(MEASURES[column]) for column in STORED]
     priced = arm if arm.strategy == "finetuning" else next(iter(partners(arm, arms, "finetuning")), None)
     time = math.nan if priced is None else arm.mean(training_effort) / priced.mean(training_effort)
     return {

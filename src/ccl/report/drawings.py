@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ccl.catalogue import title_of
 from ccl.evaluation import AccuracyMatrix
 from ccl.report.arm_table import RANDOM_TITLE, comparisons
-from ccl.report.arms import Arm, all_classes, random_accuracy, records_of
+from ccl.report.arms import Arm, records_of
+from ccl.report.measures import all_classes, random_accuracy
 from ccl.report.seed_statistics import Estimate, estimate
 from ccl.report.svg_figures import GREY, INK, ArmStyle, arm_styles, drawing, short, strategy_style
 from ccl.report.tables import text

@@ -14,15 +14,15 @@ from canary import Canary
 from safetensors.torch import save_file
 
 from ccl import FrozenEncoder
-from ccl.continual_encoder.classifiers import (
+from ccl.continual_encoder.probe_classifiers import (
     Classifier,
     default_path,
     load_classifier,
     newest,
     predict,
+    probe,
     save_classifier,
 )
-from ccl.continual_encoder.judge import probe
 from ccl.data import load_dataset
 from ccl.errors import UserError
 

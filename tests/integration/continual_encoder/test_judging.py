@@ -27,7 +27,8 @@ from ccl.continual_encoder.folder_page import (
     step_warnings,
     write_confusion,
 )
-from ccl.continual_encoder.judge import MOMENT, ProbeReport, probe, recognised, verdict_of, warnings
+from ccl.continual_encoder.judge import MOMENT, recognised, verdict_of
+from ccl.continual_encoder.probe_classifiers import ProbeReport, probe, warnings
 from ccl.data import load_dataset
 from ccl.encoders import EncoderOptions
 from ccl.errors import UserError
