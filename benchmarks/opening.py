@@ -12,7 +12,7 @@ from PIL import Image
 
 from benchmarks.timing import Row
 from ccl import ContinualEncoder
-from ccl.continual_encoder.frozen import FrozenEncoder, frozen_start
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen_start
 from ccl.continual_encoder.probe_classifiers import probe
 from ccl.data import load_dataset
 from ccl.data.decoding import square_picture

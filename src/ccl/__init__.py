@@ -49,11 +49,11 @@ if TYPE_CHECKING:  # The promise: names that keep their meaning; each is importe
     from ccl.continual_encoder.exporting import export as export
     from ccl.continual_encoder.exporting import load_backbone as load_backbone
     from ccl.continual_encoder.exporting import write_card as write_card
-    from ccl.continual_encoder.features import read_features as read_features
-    from ccl.continual_encoder.features import write_features as write_features
-    from ccl.continual_encoder.frozen import FrozenEncoder as FrozenEncoder
-    from ccl.continual_encoder.frozen import frozen as frozen
-    from ccl.continual_encoder.frozen import frozen_start as frozen_start
+    from ccl.continual_encoder.feature_files import read_features as read_features
+    from ccl.continual_encoder.feature_files import write_features as write_features
+    from ccl.continual_encoder.frozen_encoder import FrozenEncoder as FrozenEncoder
+    from ccl.continual_encoder.frozen_encoder import frozen as frozen
+    from ccl.continual_encoder.frozen_encoder import frozen_start as frozen_start
     from ccl.continual_encoder.probe_classifiers import load_classifier as load_classifier
     from ccl.continual_encoder.probe_classifiers import predict as predict
     from ccl.continual_encoder.probe_classifiers import probe as probe

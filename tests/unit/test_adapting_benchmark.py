@@ -7,7 +7,7 @@ import torch
 from benchmarks.adapting import ARMS, NUM_FOLDS, folded, table
 from benchmarks.result_rows import add_row, read_rows
 
-from ccl.continual_encoder.defaults import choose_start
+from ccl.continual_encoder.choose_settings import choose_start
 from ccl.report.tables import text
 from ccl.section import merged
 

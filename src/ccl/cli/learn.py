@@ -49,7 +49,7 @@ def learn(
 
     Example: ccl learn week-1/ --into my-encoder && ccl learn week-2.zip --into my-encoder --max-drop 2
     """
-    from ccl.continual_encoder.defaults import refuse_mistakes
+    from ccl.continual_encoder.choose_settings import refuse_mistakes
     from ccl.loading import parsed
 
     asked = parsed([*assignments, *([] if memory is None else [f"memory.budget={memory}"])])

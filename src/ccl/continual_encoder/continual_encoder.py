@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccl.atomic_files import check_target, write_csv
-from ccl.continual_encoder import features
+from ccl.continual_encoder import feature_files
 from ccl.continual_encoder.folder import EncoderFolder, folder_status, pin_version, roll_back
-from ccl.continual_encoder.frozen import FrozenEncoder, frozen, frozen_start
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen, frozen_start
 from ccl.continual_encoder.images import SILENT, found_images, listing_bad_images, name_of, read_images, tell_left_out
 from ccl.data import MAX_BAD, EncodedSource, Images, ImageSource, collected
 from ccl.data.dataset import labelled_dataset
@@ -23,8 +23,8 @@ from ccl.errors import UserError, counted
 from ccl.training import Observer
 
 if TYPE_CHECKING:  # each use loads what it needs: drawing and templates take a second
-    from ccl.continual_encoder.drop import Outcome
     from ccl.continual_encoder.exporting import Exported
+    from ccl.continual_encoder.learn_drop import Outcome
     from ccl.continual_encoder.probe_classifiers import ProbeReport
     from ccl.continual_encoder.searching import Answer
 
@@ -75,7 +75,7 @@ class ContinualEncoder:
         if isinstance(weights, Mapping):
             settings["weights"], weights = weights, None
         settings = {name: value for name, value in settings.items() if value is not None}
-        from ccl.continual_encoder.defaults import refuse_mistakes
+        from ccl.continual_encoder.choose_settings import refuse_mistakes
         from ccl.continual_encoder.pretrained_start import begin_from
 
         made, kept = cls(folder), [keep] if isinstance(keep, str | Path) else keep
@@ -155,8 +155,8 @@ class ContinualEncoder:
         `max_bad` percent of unusable files are refused, and listed beside the folder. With `dry_run` nothing is
         learned: the outcome's message says what time, memory and disk the drop would take.
         """
-        from ccl.continual_encoder.drop import Options, drops, learn
         from ccl.continual_encoder.folder_page import write_page
+        from ccl.continual_encoder.learn_drop import Options, drops, learn
         from ccl.runs.display import make_display
 
         if keep_versions < 1:
@@ -225,10 +225,10 @@ class ContinualEncoder:
     ) -> None:
         """Write features with the paths of the images to a .npz, .csv or .parquet file; lists what was left out."""
         path = Path(path)
-        features.check_features_target(path)
+        feature_files.check_features_target(path)
         with closing(self.frozen(version)) as encoder, found_images(images, display) as found:
             read = read_images(encoder, found, path, max_bad, display)
-            features.write_features(path, read.rows, read.names, encoder.version, encoder.description)
+            feature_files.write_features(path, read.rows, read.names, encoder.version, encoder.description)
         what = f"{counted(len(read.rows), 'image')}, {read.rows.shape[1]} features each"
         display.note(f"{what}, read by version {encoder.version}: {path}")
 
@@ -238,22 +238,22 @@ class ContinualEncoder:
         folder: str | Path,
         *,
         shard: str = "1/1",
-        part_images: int = features.PART_IMAGES,
+        part_images: int = feature_files.PART_IMAGES,
         version: int | None = None,
         display: Observer = SILENT,
     ) -> None:
         """Write features in parts into a folder, those that are missing of the I-th of N shares: `shard` "I/N"."""
-        share, out = features.parse_share(shard), Path(folder)
+        share, out = feature_files.parse_share(shard), Path(folder)
         with closing(self.frozen(version)) as encoder, found_images(images, display) as found:
-            manifest = features.Manifest.of(encoder, found.source, part_images)
-            features.begin(out, manifest)
-            written = list(features.write_parts(out, manifest, encoder, found, share, display.loading))
+            manifest = feature_files.Manifest.of(encoder, found.source, part_images)
+            feature_files.begin(out, manifest)
+            written = list(feature_files.write_parts(out, manifest, encoder, found, share, display.loading))
             display.run_ends()
         num_rows, num_bad = (sum(part[kind] for part in written) for kind in (0, 1))
         left_out = f", {num_bad:,} left out as not usable (part-….bad_images.csv)" if num_bad else ""
         here = f"{counted(len(written), 'part')} with {counted(num_rows, 'image')}"
         display.note(f"{here} written by version {encoder.version}{left_out}")
-        num_done = manifest.num_parts - len(features.missing_parts(out, manifest))
+        num_done = manifest.num_parts - len(feature_files.missing_parts(out, manifest))
         display.note(f"{num_done} of {manifest.num_parts} parts are done: {out}")
 
     def probe(

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ccl.atomic_files import check_target, replacing, write_file, write_folder
 from ccl.catalogue import CLASS_PATH, TIMM, foreign_kind
-from ccl.continual_encoder.frozen import FrozenEncoder
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.data import ImageSource, chain, load_dataset, squared
 from ccl.encoders import EncoderOptions, evaluating, make_backbone
 from ccl.encoders.weights import ABOUT, CONFIG, MODEL

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from torch import Tensor
 
-from ccl.continual_encoder.frozen import Features, FrozenEncoder
+from ccl.continual_encoder.frozen_encoder import Features, FrozenEncoder
 from ccl.data import MAX_BAD, BadImage, Found, Images, TooManyBadError, find_images, write_bad_images
 from ccl.errors import UserError, counted
 from ccl.training import Observer

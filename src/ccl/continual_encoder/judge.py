@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.continual_encoder.frozen import FrozenEncoder, frozen_start, thawed
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen_start, thawed
 from ccl.continual_encoder.probe_classifiers import labelled_accuracy
 from ccl.data import Dataset, ImageSource, evenly_spaced
 from ccl.encoders import evaluating, extract

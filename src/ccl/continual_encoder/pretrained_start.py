@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ccl.catalogue import BACKBONES, CLASS_PATH, TIMM, foreign_kind
-from ccl.continual_encoder.defaults import choose_start, is_on_gpu
+from ccl.continual_encoder.choose_settings import choose_start, is_on_gpu
 from ccl.continual_encoder.folder import ENCODER, STARTED, EncoderFolder, Ledger
-from ccl.continual_encoder.frozen import STUDENT
+from ccl.continual_encoder.frozen_encoder import STUDENT
 from ccl.continual_encoder.images import SILENT, listing_bad_images
 from ccl.data import MAX_BAD, collected, find_images
 from ccl.encoders.factory import PRETRAINED, make_backbone, reads

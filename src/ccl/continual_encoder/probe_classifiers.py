@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ccl.atomic_files import check_target, write_file
 from ccl.continual_encoder.folder import CLASSIFIERS
-from ccl.continual_encoder.frozen import FrozenEncoder, Progress
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder, Progress
 from ccl.data import MAX_BAD, BadImage, Dataset, Found, chain
 from ccl.data.folders import scan
 from ccl.data.ingest import ingest

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ccl.atomic_files import check_target, replacing
-from ccl.continual_encoder.features import read_features, read_parts
-from ccl.continual_encoder.frozen import FrozenEncoder
+from ccl.continual_encoder.feature_files import read_features, read_parts
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.data.decoding import decode
 from ccl.errors import UserError
 from ccl.report.page_parts import Thumbnail, render, thumbnail

@@ -13,6 +13,10 @@ from ccl.data.dataset_loader import EMBEDDED_DOMAINS as EMBEDDED_DOMAINS
 from ccl.data.dataset_loader import data_root as data_root
 from ccl.data.dataset_loader import load_dataset as load_dataset
 from ccl.data.decoding import BadImageError as BadImageError
+from ccl.data.finding_images import Found as Found
+from ccl.data.finding_images import Images as Images
+from ccl.data.finding_images import find_held as find_held
+from ccl.data.finding_images import find_images as find_images
 from ccl.data.image_sources import ArraySource as ArraySource
 from ccl.data.image_sources import EncodedSource as EncodedSource
 from ccl.data.image_sources import FileSource as FileSource
@@ -26,10 +30,6 @@ from ccl.data.ingest import collected as collected
 from ccl.data.ingest import gather as gather
 from ccl.data.ingest import median_side as median_side
 from ccl.data.ingest import squared as squared
-from ccl.data.inputs import Found as Found
-from ccl.data.inputs import Images as Images
-from ccl.data.inputs import find_held as find_held
-from ccl.data.inputs import find_images as find_images
 from ccl.data.streams import Step as Step
 from ccl.data.streams import arrival_order as arrival_order
 from ccl.data.streams import blurred_incremental as blurred_incremental

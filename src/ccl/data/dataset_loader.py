@@ -15,10 +15,10 @@ from torch import Tensor
 from ccl.atomic_files import write_file
 from ccl.data.dataset import MAX_BAD, BadImage, Classes, Dataset, Progress, joined, narrowed, taken_fingerprint
 from ccl.data.decoding import can_read_heif
+from ccl.data.finding_images import Found
 from ccl.data.folders import scan
 from ccl.data.image_sources import ImageSource
 from ccl.data.ingest import collected
-from ccl.data.inputs import Found
 from ccl.data.shard_index import SETTLED_NS, cache_folder
 from ccl.errors import UserError, did_you_mean
 

@@ -16,12 +16,12 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from ccl.data.arrays import content_digest, square_arrays
 from ccl.data.dataset import MAX_BAD, BadImage, Progress
 from ccl.data.decoding import BadImageError, open_image, square_picture, upright_rgb
+from ccl.data.finding_images import Found, Images, find_images
 from ccl.data.image_sources import ArraySource, EncodedSource, ImageSource, Spool, SquaredSource
-from ccl.data.inputs import Found, Images, find_images
-from ccl.data.remote_files import is_remote
+from ccl.data.object_store import is_remote
+from ccl.data.pixels import content_digest, square_arrays
 from ccl.errors import UserError
 
 CHUNK = 512  # images of a chunk; the last may have fewer

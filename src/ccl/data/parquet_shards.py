@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ccl.data.remote_files import is_remote
+from ccl.data.object_store import is_remote
 from ccl.data.shard_index import RECORD, Reader, Shard, ShardIndex
 from ccl.data.tar_shards import LABEL_FIELDS
 from ccl.errors import UserError, require

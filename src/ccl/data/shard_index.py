@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ccl.atomic_files import replacing
-from ccl.data import remote_files
+from ccl.data import object_store
 from ccl.errors import UserError
 
 _FORMAT = 2  # of an index in the cache
@@ -43,8 +43,8 @@ class Shard:
     @classmethod
     def found(cls, path: str) -> "Shard":
         """The shard at a path, as it is now."""
-        if remote_files.is_remote(path):
-            return cls(path, *remote_files.look_up(path))
+        if object_store.is_remote(path):
+            return cls(path, *object_store.look_up(path))
         try:
             about = os.stat(path)
         except OSError as error:
@@ -58,7 +58,7 @@ class Shard:
 
     def open(self) -> BinaryIO:
         """Its bytes, to be read from the beginning on or by seeking."""
-        return remote_files.open_remote(self.path) if remote_files.is_remote(self.path) else open(self.path, "rb")
+        return object_store.open_remote(self.path) if object_store.is_remote(self.path) else open(self.path, "rb")
 
 
 # Of an image: in a tar the block of 512 bytes where it begins, in Parquet its row; its length in bytes, 0 where the

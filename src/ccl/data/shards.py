@@ -17,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ccl.data import remote_files
+from ccl.data import object_store
 from ccl.data.dataset import MAX_BAD, BadImage, Dataset, Progress, labelled_dataset
 from ccl.data.decoding import refuse_length
 from ccl.data.folders import matches
 from ccl.data.image_sources import ImageSource
+from ccl.data.object_store import is_remote
 from ccl.data.parquet_shards import index_parquet, open_parquet
-from ccl.data.remote_files import is_remote
 from ccl.data.shard_index import Reader, Shard, ShardIndex, index_of
 from ccl.data.tar_shards import index_tar, open_tar
 from ccl.errors import UserError
@@ -166,7 +166,7 @@ def shard_paths(pattern: str, base: Path | str = "") -> list[str]:
     found: list[str] = []
     for text in _expanded(pattern):
         if is_remote(text):
-            found += remote_files.find(text) if glob.has_magic(text) else [text]
+            found += object_store.find(text) if glob.has_magic(text) else [text]
             continue
         path = os.path.join(base, os.path.expanduser(text))
         if os.path.isdir(path):

@@ -18,7 +18,7 @@ import numpy as np
 from ccl.data.archives import COMPRESSIONS, DAMAGE, tar_members
 from ccl.data.decoding import is_image_name
 from ccl.data.folders import is_hidden
-from ccl.data.remote_files import is_remote, read_range
+from ccl.data.object_store import is_remote, read_range
 from ccl.data.shard_index import RECORD, Reader, Shard, ShardIndex
 from ccl.errors import UserError
 

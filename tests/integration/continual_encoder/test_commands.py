@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from drops import TINY, Deliver
 
-from ccl.continual_encoder.features import read_features
+from ccl.continual_encoder.feature_files import read_features
 
 Command = Callable[..., tuple[int, str, str]]
 

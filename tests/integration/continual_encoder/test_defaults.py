@@ -8,8 +8,8 @@ import pytest
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder import defaults
-from ccl.continual_encoder.defaults import DropSize, changed, choose, choose_effort, refuse_mistakes
+from ccl.continual_encoder import choose_settings
+from ccl.continual_encoder.choose_settings import DropSize, changed, choose, choose_effort, refuse_mistakes
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.errors import UserError
 from ccl.runs.session import Session
@@ -141,7 +141,7 @@ def test_drops_of_a_folder_choose_anew_and_what_was_asked_for_stays(
         return {"batch_size": 10 + count, "epochs": count, "moco_v2": {"queue_size": 8 * 2**count}}, "why"
 
     seen: list[DropSize] = []
-    monkeypatch.setattr(defaults, "choose_effort", choice)
+    monkeypatch.setattr(choose_settings, "choose_effort", choice)
     encoder = ContinualEncoder.create(tmp_path / "state", **{**FREE, "memory": {"clusters": 3, "budget": 12}})
     seen.clear()  # a mistake is looked for with a choice of its own
     encoder.learn(deliver("week-1"), **QUIET)
@@ -183,7 +183,7 @@ def test_a_drop_that_is_resumed_keeps_what_it_chose(
     before = EncoderFolder(encoder.folder).settings()
     drop = json.loads((encoder.folder / "learning" / "drop.json").read_text())
     assert drop["asked"]["temperature"] == 0.3
-    monkeypatch.setattr(defaults, "choose_effort", _other)  # a later ccl may choose otherwise
+    monkeypatch.setattr(choose_settings, "choose_effort", _other)  # a later ccl may choose otherwise
     (outcome,) = encoder.learn(deliver("week-1"), **QUIET)
     assert outcome.kind == "learned"
     assert EncoderFolder(encoder.folder).settings() == before

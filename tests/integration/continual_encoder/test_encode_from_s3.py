@@ -7,7 +7,7 @@ import pytest
 from made_shards import labelled_tars
 from s3_server import KEYS, serving
 
-from ccl.continual_encoder.features import read_features
+from ccl.continual_encoder.feature_files import read_features
 
 Command = Callable[..., tuple[int, str, str]]
 

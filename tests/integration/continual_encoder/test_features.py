@@ -14,7 +14,7 @@ from made_shards import png, write_tar
 
 from ccl import FrozenEncoder
 from ccl.atomic_files import check_target
-from ccl.continual_encoder.features import (
+from ccl.continual_encoder.feature_files import (
     MANIFEST,
     Manifest,
     begin,

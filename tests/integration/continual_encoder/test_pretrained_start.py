@@ -14,7 +14,7 @@ from drops import TINY, Deliver, fingerprint
 from safetensors.torch import load_file
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.defaults import DropSize, choose_effort, choose_start
+from ccl.continual_encoder.choose_settings import DropSize, choose_effort, choose_start
 from ccl.continual_encoder.exporting import load_backbone
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.pretrained_start import source_of

@@ -14,7 +14,7 @@ from PIL import Image
 
 from ccl import FrozenEncoder
 from ccl.continual_encoder import searching
-from ccl.continual_encoder.features import write_features
+from ccl.continual_encoder.feature_files import write_features
 from ccl.continual_encoder.searching import (
     Answer,
     Collection,

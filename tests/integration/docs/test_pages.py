@@ -18,7 +18,7 @@ from tiny import TINY as TINY_RUN
 
 from ccl.cli import main
 from ccl.cli.app import app
-from ccl.continual_encoder import drop
+from ccl.continual_encoder import learn_drop
 from ccl.data import embedded_datasets
 from ccl.data.dataset import Dataset, narrowed
 from ccl.section import merged
@@ -95,7 +95,7 @@ def run_page(page: Path, languages: tuple[str, ...], monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def tiny_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ccl chooses for images and epochs is tiny, whatever a page asks for, and it draws few pictures."""
-    real, drawn = drop.choose, embedded_datasets.generate
+    real, drawn = learn_drop.choose, embedded_datasets.generate
 
     def chosen(size: Any, before: Any, asked: Mapping[str, Any], is_gpu: bool = False) -> Any:
         own = SMALL if before is None else {name: SMALL[name] for name in EFFORT}  # the network stays what it is
@@ -104,7 +104,7 @@ def tiny_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     def few(domain: str, seed: int, size: int) -> Dataset:
         return narrowed(drawn(domain, seed, size), None, images_per_class=4)
 
-    monkeypatch.setattr(drop, "choose", chosen)
+    monkeypatch.setattr(learn_drop, "choose", chosen)
     monkeypatch.setattr(embedded_datasets, "generate", few)
 
 

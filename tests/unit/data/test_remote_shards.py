@@ -10,9 +10,9 @@ import pytest
 from made_shards import labelled_tars, png
 from s3_server import KEYS, S3Server, serving
 
-from ccl.data import BadImageError, load_dataset, remote_files
+from ccl.data import BadImageError, load_dataset, object_store
+from ccl.data.finding_images import Found
 from ccl.data.ingest import collected
-from ccl.data.inputs import Found
 from ccl.data.shards import open_shards, shard_paths
 from ccl.errors import UserError
 
@@ -22,7 +22,7 @@ fsspec = pytest.importorskip("fsspec")
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Three shards below memory://test-bucket."""
-    monkeypatch.setattr(remote_files, "SCHEMES", ("memory://",))
+    monkeypatch.setattr(object_store, "SCHEMES", ("memory://",))
     files = fsspec.filesystem("memory")
     for path in labelled_tars(tmp_path / "made"):
         files.pipe_file(f"memory://test-bucket/{path.name}", path.read_bytes())
@@ -34,7 +34,7 @@ def test_shards_of_a_store_are_read_by_ranges(store: str, tmp_path: Path, monkey
     expected = [f"{store}/part-00{number}.tar" for number in range(3)]
     assert shard_paths(f"{store}/part-*.tar") == shard_paths(f"{store}/part-{{000..002}}.tar") == expected
     found = open_shards(expected)
-    monkeypatch.setattr(remote_files, "open_remote", lambda path: pytest.fail("opened as a whole"))
+    monkeypatch.setattr(object_store, "open_remote", lambda path: pytest.fail("opened as a whole"))
     assert [found.source.encoded(at) for at in range(30)] == [png(number) for number in range(30)]
     assert found.source.name(17) == f"{store}/part-001.tar::0017"
     dataset = load_dataset(f"shards:{store}/part-*.tar", tmp_path)  # from the kept index

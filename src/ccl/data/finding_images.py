@@ -17,11 +17,11 @@ from torch import Tensor
 
 from ccl.data.archives import SUFFIXES as ARCHIVE_SUFFIXES
 from ccl.data.archives import is_archive_name, unpack
-from ccl.data.arrays import content_digest, rgb_pixels
 from ccl.data.dataset import Progress
 from ccl.data.decoding import SUFFIXES, encode_png, is_image_name
 from ccl.data.folders import below, is_dir, is_image, matches
 from ccl.data.image_sources import ArraySource, EncodedSource, FileSource, ImageSource, JoinedSource
+from ccl.data.pixels import content_digest, rgb_pixels
 from ccl.data.shards import PREFIX, open_shards, shard_paths
 from ccl.errors import UserError
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ccl.atomic_files import check_target, make_folder, replacing, write_file
-from ccl.continual_encoder.frozen import FrozenEncoder
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.data import MAX_BAD, Found, ImageSource, write_bad_images
 from ccl.errors import UserError, require
 

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from ccl.atomic_files import write_file
-from ccl.continual_encoder.defaults import FEWEST_IMAGES, DropSize, changed, choose, is_on_gpu, refuse_mistakes
+from ccl.continual_encoder.choose_settings import FEWEST_IMAGES, DropSize, changed, choose, is_on_gpu, refuse_mistakes
 from ccl.continual_encoder.folder import ASKED, ENCODER, PROBE, STEPS, EncoderFolder, Ledger
 from ccl.continual_encoder.folder_page import gains_line, kept_sentence, probe_and_health, step_warnings
-from ccl.continual_encoder.frozen import load_learner, student_of
+from ccl.continual_encoder.frozen_encoder import load_learner, student_of
 from ccl.continual_encoder.images import listing_bad_images
 from ccl.continual_encoder.judge import judged, lost_too_much
 from ccl.continual_encoder.probe_classifiers import CONFUSION, check_labelled
