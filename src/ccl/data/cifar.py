@@ -74,15 +74,15 @@ def read(layout: Layout, root: Path) -> Dataset:
     folder = root / layout.folder
     if not is_present(layout, root):
         raise UserError(f"{layout.name} not found at {folder}; set --data-root or CCL_DATA, or pass --download")
-    contents = {folder / member: (folder / member).read_bytes() for member in layout.members}
-    for (path, content), md5 in zip(contents.items(), layout.members.values(), strict=True):
-        if _md5(content) != md5:
-            raise UserError(f"{path} is not the official file (md5 differs); delete it and download it again")
-    unpicklers = (_ArrayUnpickler(io.BytesIO(content), encoding="latin1") for content in contents.values())
-    *parts, names = (unpickler.load() for unpickler in unpicklers)  # written by Python 2
-    images = [torch.from_numpy(part["data"].reshape(-1, 3, 32, 32).copy()) for part in parts]  # (N, 3, 32, 32) each
+    parts = []
+    for member, md5 in layout.members.items():
+        if _md5(content := (folder / member).read_bytes()) != md5:
+            raise UserError(f"{folder / member} is not the official file (md5 differs); download it again")
+        parts.append(_ArrayUnpickler(io.BytesIO(content), encoding="latin1").load())  # written by Python 2
+    *parts, names = parts
+    images = [torch.from_numpy(part.pop("data").reshape(-1, 3, 32, 32).copy()) for part in parts]  # (N, 3, 32, 32) each
     labels = [torch.tensor(part[f"{layout.prefix}labels"]) for part in parts]
-    train, test = ArraySource(torch.cat(images[:-1])), ArraySource(images[-1])
+    train, test = ArraySource(torch.cat(images[:-1]) if len(images) > 2 else images[0]), ArraySource(images[-1])
     class_names = tuple(names[f"{layout.prefix}label_names"])
     return Dataset(layout.name, train, torch.cat(labels[:-1]), test, labels[-1], class_names, fingerprint="")
 
