@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "ccl"
 
 # Upstream first. A module may import from its own layer and from those before it.
 LAYERS = [
-    ["errors", "atomic_files", "settings_files"],
+    ["errors", "atomic_files", "sealed_json", "settings_files"],
     ["section", "seeding", "catalogue", "ranks"],
     ["strategies"],
     ["data"],
@@ -72,7 +72,7 @@ def test_no_module_is_a_drawer_for_everything() -> None:
 
 
 # Ceilings only go down: who adds lines removes others, or says in the commit why the house must grow.
-CEILINGS = {"lines": 21_500, "files": 180, "lines of tests": 25_000}
+CEILINGS = {"lines": 22_600, "files": 180, "lines of tests": 26_600}
 
 
 def lines(path: Path) -> int:

@@ -6,7 +6,6 @@ SHA-256 of each, and a SHA-256 of itself. One process at a time: the caller hold
 
 import errno
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from ccl.atomic_files import remove, sync, write_folder
 from ccl.errors import UserError
+from ccl.sealed_json import seal, unseal
 
 FORMAT = 1
 STATE, MANIFEST = "state.safetensors", "manifest.json"
@@ -63,6 +63,7 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     about: dict[str, Any]  # JSON values, as `save` was given
     files: dict[str, bytes] = field(default_factory=dict)  # the small files, as `save` was given
+    sha256: str = ""  # of its manifest, which has those of all else
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,11 @@ class CheckpointStore:
         """Load and verify a checkpoint by its number; raises DamagedError where it is missing or damaged."""
         return _load(self.folder / f"{number:08d}")
 
+    def describe(self, number: int) -> tuple[dict[str, Any], str]:
+        """What a checkpoint says of itself, and the SHA-256 of its manifest; nothing else of it is read."""
+        manifest, sha256 = _read_manifest(self.folder / f"{number:08d}" / MANIFEST)
+        return manifest["about"], sha256
+
     def remove(self, number: int) -> None:
         """Delete a checkpoint by its number; a kill half-way leaves nothing that looks like a checkpoint."""
         folder = self.folder / f"{number:08d}"
@@ -182,20 +188,14 @@ class CheckpointStore:
 
 def _manifest(number: int, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> bytes:
     files = {name: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for name, c in contents.items()}
-    plain = json.loads(json.dumps(dict(about)))  # number keys become the strings a reader finds, and sort as they do
-    body = {"format": FORMAT, "number": number, "created": time.time(), "files": files, "about": plain}
-    return _canonical({**body, "sha256": hashlib.sha256(_canonical(body)).hexdigest()})
-
-
-def _canonical(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, indent=2, sort_keys=True).encode("ascii") + b"\n"
+    return seal({"format": FORMAT, "number": number, "created": time.time(), "files": files, "about": dict(about)})
 
 
 def _load(folder: Path) -> Checkpoint:
     """Verify everything, then parse the same bytes."""
     if folder.is_symlink() or not folder.is_dir():
         raise DamagedError(folder, "not a folder")
-    manifest = _read_manifest(folder / MANIFEST)
+    manifest, sha256 = _read_manifest(folder / MANIFEST)
     files = {name: _read(folder / name, entry) for name, entry in manifest["files"].items()}
     try:
         parsed = safetensors.torch.load(files.pop(STATE))
@@ -203,17 +203,14 @@ def _load(folder: Path) -> Checkpoint:
         raise DamagedError(folder / STATE, f"not safetensors: {str(error)[:160]!r}") from error
     # Copied, because parsed tensors lie at odd addresses, and a matrix product may round differently there.
     tensors = {name: parsed[name].clone() for name in sorted(parsed)}
-    return Checkpoint(int(folder.name), folder, tensors, manifest["about"], files)
+    return Checkpoint(int(folder.name), folder, tensors, manifest["about"], files, sha256)
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Path) -> tuple[dict[str, Any], str]:
+    """The manifest, and the SHA-256 of its file."""
     content = _read(path)
     try:
-        manifest: dict[str, Any] = json.loads(content)
-        # Every byte counts, not only the meaning: 1e5 and 1E5 differ by a flipped bit.
-        is_itself = content == _canonical(manifest)
-        if manifest.pop("sha256") != hashlib.sha256(_canonical(manifest)).hexdigest() or not is_itself:
-            raise DamagedError(path, "its SHA-256 is not its own")
+        manifest = unseal(content)
         # Formats to come keep the lines above, so that a newer one is not taken for a damaged one.
         if manifest["format"] > FORMAT:
             formats = f"format {manifest['format']}, known are up to {FORMAT}"
@@ -225,9 +222,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             raise DamagedError(path, "names a file outside its folder, or without size and SHA-256")
     except _UnusableError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(path, f"not a manifest: {type(error).__name__} {str(error)[:160]!r}") from error
-    return manifest
+    return manifest, hashlib.sha256(content).hexdigest()
 
 
 def _read(path: Path, entry: Mapping[str, Any] | None = None) -> bytes:
