@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -37,8 +37,9 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 def replacing(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; at the end it takes the place of `path`. Missing folders are made."""
     make_folder(path.parent)
-    # Unlike any other, as two may write the same file, also on two machines; some writers look at the suffix.
-    unfinished = path.with_name(f".{path.stem}.{uuid4().hex}.part{path.suffix}")
+    # Unlike any other, as two may write the same file, also on two machines; some writers look at the suffix. Cut, as
+    # it may not be too long where the name itself is not.
+    unfinished = path.with_name(f".{path.stem[:40]}.{uuid4().hex}.part{path.suffix}")
     try:
         yield unfinished
         move_into_place(unfinished, path)
@@ -98,9 +99,14 @@ def check_target(path: Path, suffixes: Collection[str], what: str) -> None:
         raise UserError(f"{path}: {what} is written as {', '.join(suffixes)}; name a file that ends so")
     if os.path.isdir(path):
         raise UserError(f"{path} is a folder; name a file")
-    folder = next(folder for folder in path.absolute().parents if os.path.exists(folder))
+    path = path.absolute()
+    folder = next(folder for folder in path.parents if os.path.exists(folder))
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
+        # A name may be too long, also with what is written beside; each below a folder that is there, or none is tried.
+        for name in (*path.parent.relative_to(folder).parts, f"{path.name}.bad_images.csv"):
+            with suppress(FileNotFoundError):
+                (folder / name).lstat()
     except OSError as error:
-        raise UserError(f"can't write {path}: {folder}: {error.strerror}") from error
+        raise UserError(f"can't write {str(path)[:200]}: {str(folder)[:200]}: {error.strerror}") from error

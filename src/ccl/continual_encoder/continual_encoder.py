@@ -247,7 +247,9 @@ class ContinualEncoder:
         with closing(self.frozen(version)) as encoder, found_images(images, display) as found:
             manifest = feature_files.Manifest.of(encoder, found.source, part_images)
             feature_files.begin(out, manifest)
-            written = list(feature_files.write_parts(out, manifest, encoder, found, share, display.loading))
+            written = list(
+                feature_files.write_parts(out, manifest, encoder, found, share, display.loading, display.note)
+            )
             display.run_ends()
         num_rows, num_bad = (sum(part[kind] for part in written) for kind in (0, 1))
         left_out = f", {num_bad:,} left out as not usable (part-….bad_images.csv)" if num_bad else ""

@@ -1,6 +1,6 @@
 """Features of images in a file (.npz, .csv or .parquet), or in a folder of parts that several processes may write.
 
-A folder of parts; one that is there is done, and memory holds one at a time:
+A folder of parts; one that is there and whole is done, and memory holds one at a time:
 
     manifest.json             which images and which encoder: equal for all who write here
     part-000017.npz           features of images 17 · part_images … of the manifest, as `write_features` makes it
@@ -9,7 +9,6 @@ A folder of parts; one that is there is done, and memory holds one at a time:
 
 import hashlib
 import json
-import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,9 +24,14 @@ from ccl.atomic_files import check_target, make_folder, replacing, write_file
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.data import MAX_BAD, Found, ImageSource, write_bad_images
 from ccl.errors import UserError, require
+from ccl.sealed_json import seal, unseal
 
 MANIFEST = "manifest.json"
 PART_IMAGES = 10_000
+
+
+class NotFeaturesError(UserError):
+    """A file that can be read, and is not one of features, or no longer."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +126,10 @@ def read_features(path: str | Path) -> FeatureFile:
         if not np.isfinite(rows).all():
             raise ValueError("features contain nan or infinity")
     except Exception as error:  # NumPy and zipfile raise many kinds for broken files
+        if isinstance(error, OSError) and error.strerror:
+            raise UserError(f"{path} can't be read: {error.strerror}") from error
         why = " ".join(str(error).split())[:160]
-        raise UserError(f"{path} is not a file of features (.npz, by ccl encode): {why}") from error
+        raise NotFeaturesError(f"{path} is not a file of features (.npz, by ccl encode): {why}") from error
     return FeatureFile(torch.from_numpy(rows), tuple(names.tolist()), int(version), about)
 
 
@@ -139,6 +145,10 @@ class Manifest:
     @property
     def num_parts(self) -> int:
         return -(-self.num_images // self.part_images)
+
+    def about_part(self, number: int) -> dict[str, Any]:
+        """What a part says of itself: no other can be taken for it."""
+        return {**self.about, "images": self.images, "part": number}
 
     @classmethod
     def of(cls, encoder: FrozenEncoder, source: ImageSource, part_images: int = PART_IMAGES) -> "Manifest":
@@ -175,16 +185,22 @@ def begin(folder: Path, manifest: Manifest) -> None:
     else:
         make_folder(folder)
         # Processes that begin at one time write the same.
-        write_file(path, json.dumps(asdict(manifest), indent=1))
+        write_file(path, seal(asdict(manifest)))
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a folder of features; refuses any other folder."""
     try:
-        manifest = Manifest(**json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+        content = (folder / MANIFEST).read_bytes()
+        # Of an earlier ccl it is not sealed.
+        manifest = Manifest(**unseal(content) if b"sha256" in content else json.loads(content))
         if not (isinstance(manifest.about, dict) and min(manifest.num_images, manifest.part_images) >= 1):
             raise ValueError("its numbers are not positive, or its description not a JSON object")
-    except (OSError, ValueError, TypeError) as error:
+        if not isinstance(manifest.images, str) or manifest.num_parts > 10_000_000:
+            raise ValueError("its images are not a fingerprint, or its parts too many to be true")
+    except OSError as error:
+        raise UserError(f"{folder / MANIFEST} can't be read: {error.strerror}") from error
+    except (ValueError, TypeError, RecursionError) as error:
         why = " ".join(str(error).split())[:160]
         raise UserError(f"{folder} is not a folder of features (by ccl encode --shard): {why}") from error
     return manifest
@@ -202,12 +218,16 @@ def write_parts(
     images: Found,
     share: tuple[int, int] = (0, 1),
     progress: Callable[[int, int], None] | None = None,
+    note: Callable[[str], object] = lambda line: None,
 ) -> Iterator[tuple[int, int]]:
-    """Write the parts of a share (this one of so many) that are missing; for each how many rows and bad images."""
+    """Write the parts of a share (this one of so many) that are missing or not whole; of each its rows and bad images.
+
+    `note` is given a line for each that was not whole.
+    """
     numbers = range(share[0], manifest.num_parts, share[1])
     for done, number in enumerate(numbers, start=1):
         path = part_path(folder, number)
-        if not path.exists():
+        if not _is_done(folder, manifest, number, note):
             start = number * manifest.part_images
             positions = torch.arange(start, min(start + manifest.part_images, len(images.source)))
             # By the size of a full part: in a last one that is small, a single image could be too many.
@@ -215,16 +235,31 @@ def write_parts(
             found = encoder.read(images.subset(positions), max_bad=most_bad)
             if found.skipped:
                 write_bad_images(path.with_suffix(".bad_images.csv"), found.skipped)
-            write_features(path, found.rows, found.names, encoder.version, manifest.about)
+            write_features(path, found.rows, found.names, encoder.version, manifest.about_part(number))
             yield len(found.rows), len(found.skipped)
         if progress is not None:
             progress(done, len(numbers))
 
 
+def read_part(folder: Path, manifest: Manifest, number: int) -> FeatureFile:
+    """A part, every byte of it checked; refuses one of other images or of another encoder."""
+    found = read_features(path := part_path(folder, number))
+    if found.about not in (manifest.about_part(number), manifest.about):  # of an earlier ccl: as the manifest
+        raise NotFeaturesError(f"{path} is a part of other features")
+    return found
+
+
+def _is_done(folder: Path, manifest: Manifest, number: int, note: Callable[[str], object]) -> bool:
+    try:
+        return part_path(folder, number).exists() and bool(read_part(folder, manifest, number))
+    except NotFeaturesError as error:
+        note(f"{error}; it is written again")
+        return False
+
+
 def missing_parts(folder: Path, manifest: Manifest) -> list[int]:
-    """The parts that are not there yet; the folder is listed once, however many there are."""
-    there = set(os.listdir(folder))
-    return [number for number in range(manifest.num_parts) if part_path(folder, number).name not in there]
+    """The parts that are not there yet, or cut; only the end of each is read."""
+    return [number for number in range(manifest.num_parts) if not zipfile.is_zipfile(part_path(folder, number))]
 
 
 def read_parts(folder: Path) -> FeatureFile:
@@ -232,9 +267,9 @@ def read_parts(folder: Path) -> FeatureFile:
     manifest = read_manifest(folder)
     if missing := missing_parts(folder, manifest):
         raise UserError(
-            f"{folder}: {len(missing)} of {manifest.num_parts} parts are missing, the first is "
+            f"{folder}: {len(missing)} of {manifest.num_parts} parts are missing or cut, the first is "
             f"{part_path(folder, missing[0]).name}; run ccl encode for them first"
         )
-    parts = [read_features(part_path(folder, number)) for number in range(manifest.num_parts)]
+    parts = [read_part(folder, manifest, number) for number in range(manifest.num_parts)]
     names = tuple(name for part in parts for name in part.names)
     return FeatureFile(torch.cat([part.rows for part in parts]), names, parts[0].version, manifest.about)

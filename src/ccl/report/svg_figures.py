@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from markupsafe import Markup
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from ccl.strategies import STRATEGIES
@@ -75,12 +76,22 @@ def drawing() -> Iterator[None]:
         yield
 
 
+class _UndatedCanvas(FigureCanvasSVG):
+    """Writes no date, and asks for none: a wrong clock may have none."""
+
+    def print_svg(self, filename: Any, *, bbox_inches_restore: Any = None, **_: Any) -> None:
+        unstamped = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        super().print_svg(  # type: ignore[no-untyped-call]
+            filename, bbox_inches_restore=bbox_inches_restore, metadata=unstamped
+        )
+
+
 def to_svg(figure: Figure, key: str = "") -> str:
     """Inline SVG: transparent, text and lines in the page's colour, the same text for the same figure and key."""
     file = io.StringIO()
     with drawing():
-        unstamped = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(file, format="svg", transparent=True, metadata=unstamped)
+        figure.set_canvas(_UndatedCanvas(figure))
+        figure.savefig(file, format="svg", transparent=True)
     svg = "<svg" + file.getvalue().partition("<svg")[2].replace(INK, "currentColor")
     # Coordinates to a hundredth of a point: a third of the text less. No name is inside a tag.
     svg = re.sub(r"<(?:path|use)\b[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), svg)

@@ -13,7 +13,7 @@ from canary import Canary
 from made_shards import png, write_tar
 
 from ccl import FrozenEncoder
-from ccl.atomic_files import check_target
+from ccl.atomic_files import check_target, write_csv
 from ccl.continual_encoder.feature_files import (
     MANIFEST,
     Manifest,
@@ -80,6 +80,20 @@ def test_a_wrong_target_is_refused_and_nothing_is_written(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="can't write"):
         check_target(tmp_path / "file" / "below" / "f.csv", [".csv"], "it")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.csv"]
+
+
+@pytest.mark.parametrize("name", ["f" * 300 + ".npz", "f" * 245 + ".npz", "new/" + "f" * 300 + "/f.npz"])
+def test_a_name_that_is_too_long_is_refused_before_the_work(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"can't write .*: File name too long"):
+        check_target(tmp_path / name, [".npz"], "it")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_longest_name_that_is_not_refused_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / ("f" * (255 - len(".npz.bad_images.csv")) + ".npz")
+    write_features(path, ROWS, NAMES, 7, {})
+    write_csv(path.with_name(f"{path.name}.bad_images.csv"), ["name"], [])
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def _bomb(path: Path) -> None:
@@ -163,7 +177,7 @@ def test_shares_broken_and_resumed_give_the_rows_of_one_pass(
     written = list(write_parts(out, manifest, encoder, images, parse_share("2/2")))
     assert written == [(19, 1), (20, 0)]
     assert missing_parts(out, manifest) == [4]
-    with pytest.raises(UserError, match=r"1 of 5 parts are missing, the first is part-000004.npz"):
+    with pytest.raises(UserError, match=r"1 of 5 parts are missing or cut, the first is part-000004.npz"):
         read_parts(out)
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
     assert list(write_parts(out, manifest, encoder, images)) == [(20, 0)]
@@ -202,6 +216,64 @@ def test_a_folder_of_other_images_or_another_version_is_refused(
         read_parts(tmp_path / "f")
 
 
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def _bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[300] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (_cut, "is not a file of features"),
+        (_bit, "Bad CRC-32"),
+        (lambda path: path.write_bytes(b""), "is not a file of features"),
+        (lambda path: path.write_bytes(path.with_name("part-000000.npz").read_bytes()), "a part of other features"),
+    ],
+)
+def test_a_part_that_is_not_whole_is_written_again(
+    make_frozen: MakeFrozen, shards: str, tmp_path: Path, damage: Callable[[Path], object], fault: str
+) -> None:
+    encoder, out, notes = make_frozen(), tmp_path / "features", list[str]()
+    images = find_images([shards], tmp_path)
+    manifest = Manifest.of(encoder, images.source, part_images=20)
+    begin(out, manifest)
+    list(write_parts(out, manifest, encoder, images))
+    whole = {path.name: path.read_bytes() for path in out.glob("*.csv")} | {
+        "rows": read_parts(out).rows.numpy().tobytes()
+    }
+    damage(part_path(out, 1))
+    with pytest.raises(UserError, match=rf"part-000001.npz.*{fault}|missing or cut, the first is part-000001"):
+        read_parts(out)
+    assert list(write_parts(out, manifest, encoder, images, note=notes.append)) == [(19, 1)]
+    assert [fault in note and "part-000001.npz" in note for note in notes] == [True]
+    found = {path.name: path.read_bytes() for path in out.glob("*.csv")} | {
+        "rows": read_parts(out).rows.numpy().tobytes()
+    }
+    assert found == whole
+
+
+def test_a_part_that_cannot_be_read_is_not_called_damaged(
+    make_frozen: MakeFrozen, shards: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, out = make_frozen(), tmp_path / "features"
+    images = find_images([shards], tmp_path)
+    manifest = Manifest.of(encoder, images.source, part_images=50)
+    begin(out, manifest)
+    list(write_parts(out, manifest, encoder, images))
+
+    def denied(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("zipfile.ZipFile", denied)
+    with pytest.raises(UserError, match=r"part-000000.npz can't be read: Permission denied$"):
+        list(write_parts(out, manifest, encoder, images))
+
+
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "1/0", "-1/2", ""])
 def test_a_share_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="is not one of 1/N … N/N"):
@@ -218,7 +290,7 @@ def test_the_command_writes_parts_that_search_reads(command: Command, shards: st
     assert "2 of 5 parts are done" in told
     code, _, error = command("search", tmp_path, query, "-f", out, "-o", tmp_path / "s.html")
     assert code == 2
-    assert "3 of 5 parts are missing" in error
+    assert "3 of 5 parts are missing or cut" in error
     assert "5 of 5 parts are done" in command(*encode, "1/2")[1]
     assert read_features(part_path(out, 4)).rows.shape[0] == 20
     assert command("search", tmp_path, query, "-f", out, "-k", 1, "-o", tmp_path / "s.html")[0] == 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.backends import backend_svg
 from matplotlib.figure import Figure
 
 from ccl.report.arms import Arm, make_arms
@@ -82,3 +83,9 @@ def test_drawing_changes_no_global_setting(arms: list[Arm]) -> None:
     to_svg(accuracy_matrix(arms[0]))
     to_svg(draw(np.eye(4)[:, :2], np.array([True, False, True, False])))
     assert dict(matplotlib.rcParams) == before
+
+
+def test_a_clock_without_a_date_breaks_no_figure(arms: list[Arm], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = to_svg(accuracy_matrix(arms[0]))
+    monkeypatch.setattr(backend_svg.datetime, "datetime", None)
+    assert to_svg(accuracy_matrix(arms[0])) == before
