@@ -5,6 +5,7 @@ removed; what a kill leaves has a hidden name with `.part` in it and is never re
 """
 
 import csv
+import errno
 import os
 import shutil
 import tempfile
@@ -15,11 +16,46 @@ from uuid import uuid4
 
 from ccl.errors import UserError
 
+_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, the file, the user's part of the disk
+
+
+class DiskFullError(UserError, OSError):
+    """There is no room for a file or a folder; the message has the bytes needed and those free."""
+
+    def __init__(self, path: Path, needed: int, cause: str) -> None:
+        self.needed, self.free = needed, shutil.disk_usage(next(one for one in path.parents if one.exists())).free
+        room = f"at least {needed} bytes needed, {self.free} free"
+        super().__init__(f"{path}: no room ({cause}): {room}; what was there is untouched")
+
+
+@contextmanager
+def naming_a_full_disk(path: Path, needed: int) -> Iterator[None]:
+    """Raise DiskFullError, with what has no room, where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise DiskFullError(path, needed, os.strerror(error.errno)) from error
+
 
 def write_file(path: Path, content: str | bytes) -> None:
     """Write or replace a file; text is UTF-8, with a question mark for what UTF-8 can't hold."""
-    with replacing(path) as unfinished:
-        unfinished.write_bytes(content.encode("utf-8", errors="replace") if isinstance(content, str) else content)
+    data = content.encode("utf-8", errors="replace") if isinstance(content, str) else content
+    with replacing(path) as unfinished, naming_a_full_disk(path, len(data)):
+        unfinished.write_bytes(data)
+
+
+def append(path: Path, content: bytes) -> None:
+    """Append to a file; after an error it is as it was."""
+    with naming_a_full_disk(path, len(content)), path.open("ab", buffering=0) as file:
+        before, left = file.tell(), memoryview(content)
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -36,13 +72,16 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; at the end it takes the place of `path`. Missing folders are made."""
-    make_folder(path.parent)
     # Unlike any other, as two may write the same file, also on two machines; some writers look at the suffix. Cut, as
     # it may not be too long where the name itself is not.
     unfinished = path.with_name(f".{path.stem[:40]}.{uuid4().hex}.part{path.suffix}")
     try:
+        make_folder(path.parent)
         yield unfinished
         move_into_place(unfinished, path)
+    except OSError as error:
+        with naming_a_full_disk(path, unfinished.stat().st_size if unfinished.exists() else 0):
+            raise error
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -51,11 +90,12 @@ def write_folder(path: Path, contents: Mapping[str, bytes], unfinished: Path) ->
     """Write a new folder of files; `unfinished` is the path beside it that it has until it is complete."""
     remove(unfinished)  # of a killed process with the same id, as in containers
     try:
-        unfinished.mkdir()
-        for name, content in contents.items():
-            (unfinished / name).write_bytes(content)
-            sync(unfinished / name)
-        move_into_place(unfinished, path)
+        with naming_a_full_disk(path, sum(map(len, contents.values()))):
+            unfinished.mkdir()
+            for name, content in contents.items():
+                (unfinished / name).write_bytes(content)
+                sync(unfinished / name)
+            move_into_place(unfinished, path)
     except BaseException:
         remove(unfinished)
         raise

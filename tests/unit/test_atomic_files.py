@@ -2,13 +2,15 @@
 
 import csv
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from disk_calls import hear_of_disk_calls
 
-from ccl.atomic_files import make_folder, remove, replacing, write_csv, write_file, write_folder
+from ccl.atomic_files import append, make_folder, remove, replacing, write_csv, write_file, write_folder
+from ccl.errors import UserError
 
 Call = tuple[str, str, int]  # what was called, on which name, how many bytes were there
 
@@ -111,6 +113,32 @@ def test_missing_folders_are_made_and_synced_into_those_above(tmp_path: Path, ca
 def test_text_that_is_no_utf8_is_still_written(tmp_path: Path) -> None:
     write_file(tmp_path / "a.txt", "ü \udcff")
     assert (tmp_path / "a.txt").read_bytes() == "ü ?".encode()
+
+
+FULL = [
+    (lambda path: write_file(path, b"x" * 9000), 9000),
+    (lambda path: append(path, b"x" * 9000), 9000),
+    (lambda path: write_folder(path.with_name("7"), {"a": b"x" * 9000}, path.with_name(".saving-7")), 9000),
+    (lambda path: _by_context(path, "x" * 9000), 0),  # as much as was written
+]
+
+
+@pytest.mark.parametrize(("write", "needed"), FULL)
+def test_a_full_disk_is_said_with_the_file_and_the_bytes(
+    tmp_path: Path, write: Callable[[Path], None], needed: int
+) -> None:
+    (tmp_path / "a.json").write_bytes(b"old" * 1000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(UserError, match=rf"{tmp_path}.*no room.*at least \d+ bytes needed, \d+ free") as caught:
+            write(tmp_path / "a.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert isinstance(caught.value, OSError)  # for who can do without the file
+    assert f" {needed} bytes" in str(caught.value) or not needed
+    assert (tmp_path / "a.json").read_bytes() == b"old" * 1000
+    assert os.listdir(tmp_path) == ["a.json"]
 
 
 FILES = {"first.bin": b"1" * 10, "second.bin": b"2" * 20}

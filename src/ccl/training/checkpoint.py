@@ -4,7 +4,6 @@ A checkpoint is `checkpoints/00000012/` with `state.safetensors`, the caller's s
 SHA-256 of each, and a SHA-256 of itself. One process at a time: the caller holds the run's lock.
 """
 
-import errno
 import hashlib
 import os
 import re
@@ -21,7 +20,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from ccl.atomic_files import remove, sync, write_folder
+from ccl.atomic_files import DiskFullError, remove, sync, write_folder
 from ccl.errors import UserError
 from ccl.sealed_json import seal, unseal
 
@@ -30,14 +29,6 @@ STATE, MANIFEST = "state.safetensors", "manifest.json"
 SAVING, PRUNING = ".saving-", ".pruning-"  # never taken for a checkpoint: those are eight digits
 MARGIN = 2**20  # bytes to leave free: room for folders and for the rows of the metrics
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # no separator and no leading dot: stays in its folder
-
-
-class DiskFullError(UserError):
-    """There is no room for a checkpoint; the message has the bytes needed, with the margin, and those free."""
-
-    def __init__(self, path: Path, needed: int, cause: str) -> None:
-        self.needed, self.free = needed, shutil.disk_usage(path.parent).free
-        super().__init__(f"{path}: no room ({cause}): {needed} bytes needed, {self.free} free; earlier ones untouched")
 
 
 class _UnusableError(UserError):
@@ -113,12 +104,7 @@ class CheckpointStore:
         needed = sum(map(len, contents.values())) + MARGIN
         if shutil.disk_usage(self.folder).free < needed:
             raise DiskFullError(path, needed, "disk full")
-        try:
-            write_folder(path, contents, unfinished)  # on the disk before an old one is removed
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-                raise DiskFullError(path, needed, os.strerror(error.errno)) from error
-            raise
+        write_folder(path, contents, unfinished)  # on the disk before an old one is removed
         self._bad.pop(path, None)  # where a bad one of this number was removed by hand
         self._prune()
         return path

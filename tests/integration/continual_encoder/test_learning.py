@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from ccl import ContinualEncoder
+from ccl.atomic_files import DiskFullError
 from ccl.continual_encoder import judge
 from ccl.continual_encoder.folder import ENCODER, STEPS, EncoderFolder
 from ccl.data import Dataset
@@ -23,7 +24,7 @@ from ccl.errors import UserError
 from ccl.runs.folder_lock import locked, read_status
 from ccl.runs.run_folder import read_rows
 from ccl.runs.session import Session
-from ccl.training.checkpoint import DiskFullError, by_part
+from ccl.training.checkpoint import by_part
 
 QUIET: dict[str, Any] = {"progress": False}
 
