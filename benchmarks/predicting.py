@@ -39,5 +39,5 @@ def cost_model() -> Iterator[Row]:
             run(settings, Path(scratch) / "run")
         real = time.process_time() - started
         after = seconds_here(settings, work.share_old, now=time.process_time)
-        foretold = work.num_images * (before + after) / 2
+        foretold = work.cost * (before + after) / 2
         yield Row(f"cost model, {name}: share it is off", abs(foretold / real - 1), 0.2, at_least=False)

@@ -65,7 +65,7 @@ def _speed() -> Iterator[tuple[str, str]]:
     small, larger = seconds_here(load_settings("demo"), patience=1.0), seconds_here(mini, patience=1.0)
     rates = f"convnet {1 / small:,.0f}, ResNet-18 of width 16 {1 / larger:,.0f}"
     yield "speed", f"MoCo v2 at 16 px, images/s: {rates}"
-    takes = clock(work_of(mini).num_images * larger)
+    takes = clock(work_of(mini).cost * larger)
     yield "advice", f"ccl demo, then ccl run cifar100-mini: about {takes} a strategy on this machine"
 
 

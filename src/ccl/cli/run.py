@@ -76,7 +76,7 @@ def _show_cost(settings: "Settings") -> None:
     forecast.refuse_too_large(settings, device)
     work, learner = forecast.work_of(settings), forecast.learner_bytes(settings)
     seconds, total = forecast.seconds_here(settings, work.share_old), sum(learner.values())
-    checkpoint, whole = forecast.size(total - learner["gradients"]), forecast.clock(work.num_images * seconds)
+    checkpoint, whole = forecast.size(total - learner["gradients"]), forecast.clock(work.cost * seconds)
     threads = f"cpu, {torch.get_num_threads()} threads"
     rows = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else threads,

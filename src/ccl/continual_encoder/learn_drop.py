@@ -387,7 +387,7 @@ def _plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, 
     epochs = f"{counted(settings.epochs, 'epoch')} in batches of {settings.batch_size}"
     rows = {
         "drop": f"{counted(num_new, 'new image')}{old}, {epochs}",
-        "time": f"about {clock(drop.num_images * seconds)} here, at {1 / seconds:,.0f} images/s measured just now; "
+        "time": f"about {clock(drop.cost * seconds)} here, at {1 / seconds:,.0f} images/s measured just now; "
         "other work makes it longer; a probe and the check of its health come on top",
         "memory": f"about {size(network + held)}: networks and {size(held)} of images; a batch and torch itself on top",
         "disk": f"about {size(version)} a version, {size(on_disk)} for {keep_versions} of them and for checkpoints; "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ccl.catalogue import foreign_kind
+from ccl.catalogue import EMBEDDINGS, VIEWS, foreign_kind, row_of
 from ccl.data import ArraySource
 from ccl.errors import UserError
 from ccl.reading import build_device, build_viewer
@@ -37,6 +37,12 @@ class Work:
     num_images: int  # passed through training; an image counts once per epoch
     num_updates: int
     share_old: float  # of these images, on average
+    num_forward: int = 0  # images passed through the network by selections, once for each view
+
+    @property
+    def cost(self) -> float:
+        """In images that are learned: of one, a query goes forwards and backwards, and a key forwards."""
+        return self.num_images + self.num_forward / 4
 
 
 def step_sizes(settings: Settings) -> tuple[list[int], list[int]]:
@@ -65,13 +71,17 @@ def work_of(settings: Settings) -> Work:
 def work(settings: Settings, sizes: Sequence[int], remembered: Sequence[int]) -> Work:
     """The work of steps of these sizes, with so many remembered images."""
     num_updates = num_images = num_old = 0
+    selection, num_passes = build_selection(settings), 0
+    if selection is not None:
+        needs = row_of("memory.selection", selection.method).needs
+        num_passes = int(EMBEDDINGS in needs) + selection.options.num_views * int(VIEWS in needs)
     composition, groups = build_composition(settings), settings.encoder.batch_norm_groups
     for size, kept in zip(sizes, remembered, strict=True):
         batches = composition.batches(torch.arange(size + kept), size, settings.batch_size, groups, 0, 0, 0)
         num_updates += settings.epochs * len(batches)
         num_images += settings.epochs * sum(len(batch.positions) for batch in batches)
         num_old += settings.epochs * sum(int((batch.positions >= size).sum()) for batch in batches)
-    return Work(num_images, num_updates, num_old / num_images)
+    return Work(num_images, num_updates, num_old / num_images, sum(sizes) * num_passes)
 
 
 def num_remembered(settings: Settings, sizes: Sequence[int], num_classes: Sequence[int]) -> list[int]:
