@@ -17,6 +17,7 @@ PROCESSES=${SLURM_GPUS_PER_NODE:-1}                  # on each machine; encoder.
 PROCESSES=$((PROCESSES > 0 ? PROCESSES : 1))
 HEAD=${HEAD:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}  # an address, where names do not resolve
 export OMP_NUM_THREADS=$((SLURM_CPUS_PER_TASK / PROCESSES))
+export PYTHONSAFEPATH=1  # nothing is imported from the folder where the job starts
 
 # The tasks are signalled, not srun, which would kill them: all save after the same update and leave.
 IS_TIME_UP=no

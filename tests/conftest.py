@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["CCL_CACHE"] = tempfile.mkdtemp(prefix="ccl-tests-")
+os.environ["CCL_CACHE"] = os.environ["CCL_CONFIG"] = tempfile.mkdtemp(prefix="ccl-tests-")
 
 import torch
 

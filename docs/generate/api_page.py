@@ -16,7 +16,7 @@ _GROUPS = {
     "Use an encoder": (
         *("gather", "write_features", "read_features", "probe", "save_classifier", "load_classifier"),
         *("predict", "Collection", "stored_collection", "find_similar", "write_sheet", "export", "load_backbone"),
-        "write_card",
+        *("write_card", "trust"),
     ),
     "Runs": ("load_settings", "Settings", "run", "read_run", "RunRecord", "load_dataset", "UserError"),
 }

@@ -71,6 +71,7 @@ if TYPE_CHECKING:  # The promise: names that keep their meaning; each is importe
     from ccl.runs.run_folder import RunRecord as RunRecord
     from ccl.runs.run_folder import read_run as read_run
     from ccl.settings import Settings as Settings
+    from ccl.trusted_classes import trust as trust
 
     __version__: str
 

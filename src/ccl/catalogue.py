@@ -334,9 +334,43 @@ _OFFERED: Final[Mapping[str, frozenset[str]]] = {
 _FACTS = ("needs", "gives", "weight", "defaults", "has_norms", "distance", "distance_weight")
 
 
+# Settings that take the path of a class; `retention` takes several.
+_TAKE_PATHS = ("objective", "composition", "weight_rule", "memory.selection", "retention", "encoder.backbone")
+# Classes named by settings in a folder that nobody trusts, and that folder (`trusted_classes.py`).
+UNTRUSTED: dict[str, str] = {}
+
+
 def is_path(name: str) -> bool:
     """Whether a part is named by its path, "package.module:Name"."""
     return foreign_kind(name) == CLASS_PATH
+
+
+def own_classes(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The classes that settings name by their paths, each with its setting."""
+    found = list[tuple[str, str]]()
+    for setting in _TAKE_PATHS:
+        value: Any = values
+        for key in setting.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, str):
+            value = [name.strip() for name in value.split(",")] if setting == "retention" else [value]
+        names = value if isinstance(value, list | tuple) else ()
+        found += [(setting, name) for name in names if isinstance(name, str) and is_path(name)]
+    return found
+
+
+def spelled(path: str) -> str:
+    """A path in the one of its two spellings by which it is known: "package.module:Name"."""
+    return ":".join(_split(path))
+
+
+def refuse_untrusted(setting: str, path: str) -> None:
+    """Raise UserError, before anything of it is imported, where only a folder that nobody trusts names this class."""
+    if folder := UNTRUSTED.get(spelled(path)):
+        raise UserError(
+            f"{folder}: its {setting} is {path}, and importing that would run code: if you know that code and trust "
+            f"who made the folder, add --trust once, or ccl.trust({folder!r}) in Python"
+        )
 
 
 def part_name(name: str) -> str:
@@ -374,7 +408,7 @@ def _own_row(setting: str, path: str) -> PartRow:
         if "count" not in asked or asked.keys() - _OFFERED.keys():
             raise UserError(f"{setting} {path}: it must take count, and by their names some of {', '.join(_OFFERED)}")
         facts = {"needs": frozenset[str]().union(*(_OFFERED[word] for word in asked))}
-    return PartRow(home=":".join(_split(path)), title=as_words(part_name(path)), **facts)
+    return PartRow(home=spelled(path), title=as_words(part_name(path)), **facts)
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -388,6 +422,7 @@ def imported(path: str, setting: str, base: type | None = None, advice: str = ""
 
     Settings may come from a stranger: nothing else is accepted, and a function only of a module that defines it.
     """
+    refuse_untrusted(setting, path)
     where, name = _split(path)
     try:
         module = import_module(where)

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from ccl import trusted_classes
 from ccl.errors import RefusedError, UserError, did_you_mean
 from ccl.section import Explicit, merged
 from ccl.settings import WHOLE, Settings, own_defaults, settings_class
@@ -38,7 +39,9 @@ def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Setti
 
 def read_settings(path: Path) -> Settings:
     """The settings that a run or an encoder wrote into its folder, by `dump_settings`."""
-    return validated(read_yaml(path), are_whole=True)
+    values = read_yaml(path)
+    trusted_classes.read_from(path.parent, values)
+    return validated(values, are_whole=True)
 
 
 def parsed(assignments: Sequence[str]) -> dict[str, Any]:
@@ -55,6 +58,7 @@ def parsed(assignments: Sequence[str]) -> dict[str, Any]:
         for part in reversed(key.strip().split(".")):
             value = {part: value}
         values = merged(values, value)
+    trusted_classes.named(values)
     return values
 
 
@@ -65,6 +69,8 @@ def validated(values: Mapping[str, Any], *, are_whole: bool = False) -> Settings
     which nothing changes, and not the one of the strategy.
     """
     model = settings_class(values, are_whole=are_whole)
+    if not are_whole:
+        trusted_classes.named(values)
     try:
         return model.model_validate(without_gone(values) if are_whole else values, context={WHOLE: are_whole})
     except ValidationError as error:

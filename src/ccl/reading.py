@@ -15,6 +15,7 @@ from ccl.section import Count, CountOrZero, Fraction, Section, known
 from ccl.settings_files import read_yaml, without_gone
 from ccl.strategies import STRATEGIES
 from ccl.training.precision import choose
+from ccl.trusted_classes import read_from
 from ccl.views import Viewer, ViewOptions
 
 Classes = Count | str | list[str]
@@ -89,8 +90,10 @@ class _Written(ReadingSettings):
 
 def read_reading_settings(path: Path) -> ReadingSettings:
     """Those in the settings that a run or an encoder wrote; no part of the method is imported."""
+    values = read_yaml(path)
+    read_from(path.parent, values)
     try:
-        return _Written.model_validate(without_gone(read_yaml(path)))
+        return _Written.model_validate(without_gone(values))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -18,9 +18,10 @@ from ccl.catalogue import (
     OLD_IMAGES,
     RETENTION,
     WEIGHT_RULES,
-    is_path,
     known_part,
+    own_classes,
     part_name,
+    refuse_untrusted,
     row_of,
 )
 from ccl.errors import RefusedError, UserError, did_you_mean
@@ -28,6 +29,7 @@ from ccl.reading import ReadingSettings
 from ccl.section import Count, Positive, Section, Weight, merged
 from ccl.strategies import STRATEGIES, Strategy, refusal
 from ccl.training import MemoryOptions, OptimizerOptions
+from ccl.trusted_classes import named
 
 WHOLE: Final = "whole"  # of a validation's context: the values lack only what was not known when they were written
 
@@ -134,6 +136,8 @@ class Settings(_WithParts):
     """
 
     def __new__(cls, **values: Any) -> Self:
+        if cls is Settings:
+            named({name: value.model_dump() if isinstance(value, Section) else value for name, value in values.items()})
         return super().__new__(cast(type[Self], settings_class(values) if cls is Settings else cls))
 
     @model_validator(mode="before")
@@ -227,12 +231,11 @@ def settings_class(values: Mapping[str, Any], *, are_whole: bool = False) -> typ
 
     Where there is no such part, values that were written whole are read all the same.
     """
-    retention, memory = values.get("retention"), values.get("memory")
-    named = [(setting, values.get(setting)) for setting in ("objective", "composition", "weight_rule")]
-    named += [("memory.selection", memory.get("selection") if isinstance(memory, Mapping) else None)]
-    retention = _names(retention) if isinstance(retention, str) else retention
-    named += [("retention", name) for name in (retention if isinstance(retention, list) else [])]
-    own = tuple(dict.fromkeys((kind, name) for kind, name in named if isinstance(name, str) and is_path(name)))
+    classes = own_classes(values)
+    own = tuple(dict.fromkeys(one for one in classes if one[0] != "encoder.backbone"))
+    if not are_whole:
+        for setting, path in classes:
+            refuse_untrusted(setting, path)  # before any work
     try:
         return _class_with(own) if own else Settings
     except UserError:

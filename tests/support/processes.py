@@ -94,7 +94,7 @@ class GridRun(Process):
 
     def __init__(self, command: Sequence[str], stdout: Any, env: Mapping[str, str], **_: object) -> None:
         self._outputs = [stdout.name, stdout.name]
-        self._start(multiprocessing.get_context("fork"), command[1:], env, None)
+        self._start(multiprocessing.get_context("fork"), command[2:], env, None)  # without -P
 
 
 # A command that starts runs, whose runs are forked too.

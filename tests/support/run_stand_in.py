@@ -12,7 +12,7 @@ from ccl.runs.grid_cells import Cell, Grid, make_cells
 
 STAND_IN = r"""#!{python} -S
 import fcntl, json, os, shutil, signal, sys, time
-_, _, _, _, settings, _, folder, *_ = sys.argv  # -m ccl run SETTINGS --out FOLDER
+_, settings, _, folder, *_ = sys.argv[sys.argv.index("run") :]  # SETTINGS --out FOLDER
 grid, name = os.path.split(folder)
 def tell(what):
     with open(os.path.join(grid, "trace.txt"), "a") as file:

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "src" / "ccl"
 # Upstream first. A module may import from its own layer and from those before it.
 LAYERS = [
     ["errors", "atomic_files", "sealed_json", "settings_files"],
-    ["section", "seeding", "catalogue", "ranks"],
+    ["section", "seeding", "catalogue", "trusted_classes", "ranks"],
     ["strategies"],
     ["data"],
     ["views"],

@@ -24,7 +24,7 @@ NAMES = [
     *("UserError", "load_settings", "Settings", "run", "read_run", "RunRecord", "write_features", "read_features"),
     *("stored_collection", "Collection"),
     *("find_similar", "write_sheet", "probe", "save_classifier", "load_classifier", "predict", "export"),
-    *("load_backbone", "write_card"),
+    *("load_backbone", "write_card", "trust"),
 ]
 # What the outside calls, in the subpackages.
 DEEPER = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import ENCODER, IMAGES, MAX_BAD, VERSION
+from ccl.cli.options import ENCODER, IMAGES, MAX_BAD, TRUST, VERSION
 
 
 def encode(
@@ -13,6 +13,7 @@ def encode(
     out: Path = typer.Option(..., "--out", "-o", help="The file to write: .npz, .csv or .parquet; or a folder."),
     max_bad: float = MAX_BAD,
     version: int | None = VERSION,
+    trust: bool = TRUST,
     shard: str | None = typer.Option(
         None, "--shard", metavar="I/N", help="Into the folder OUT: the I-th of N shares of the parts."
     ),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import ENCODER, VERSION
+from ccl.cli.options import ENCODER, TRUST, VERSION
 
 
 def export(
@@ -14,6 +14,7 @@ def export(
         [], "--images", "-i", help="Images to compare it on; else those it remembers. Repeatable."
     ),
     version: int | None = VERSION,
+    trust: bool = TRUST,
 ) -> None:
     """Write the encoder for other programs, and a card that says what it is and how to load it.
 

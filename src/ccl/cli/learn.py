@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from ccl.cli.options import MAX_BAD, SET
+from ccl.cli.options import MAX_BAD, SET, TRUST
 from ccl.errors import UserError
 
 
@@ -31,6 +31,7 @@ def learn(
     keep_versions: int = typer.Option(5, "--keep-versions", min=1, help="How many versions stay on the disk."),
     max_bad: float = MAX_BAD,
     restart: bool = typer.Option(False, "--restart", help="Forget a drop that was interrupted."),
+    trust: bool = TRUST,
     dry_run: bool = typer.Option(False, "--dry-run", help="Only show what time, memory and disk it would take."),
 ) -> None:
     """Take in unlabelled images: the encoder learns the new without losing the old. They are not needed afterwards.

@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+import os
 import re
 import shlex
 import shutil
@@ -44,6 +45,18 @@ ENCODER: Any = typer.Argument(metavar="ENCODER", help="The encoder folder, made 
 IMAGES: Any = typer.Argument(metavar="IMAGES…", help="Images, folders of them, archives, or shards:PATTERN.")
 MAX_BAD: Any = typer.Option(
     5.0, "--max-bad", min=0.0, max=100.0, metavar="PERCENT", help="Refuse if more of the files are not usable images."
+)
+
+
+def _trust(wanted: bool) -> None:
+    if wanted:
+        from ccl.trusted_classes import trust
+
+        trust(os.sep)  # all that this command reads
+
+
+TRUST: Any = typer.Option(
+    False, "--trust", callback=_trust, help="Import the classes of their own that a folder's settings name; remembered."
 )
 VERSION: Any = typer.Option(None, "--version", min=0, help="Which version of the encoder; else the pinned, or current.")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import ENCODER, IMAGES, MAX_BAD, VERSION
+from ccl.cli.options import ENCODER, IMAGES, MAX_BAD, TRUST, VERSION
 
 
 def predict(
@@ -17,6 +17,7 @@ def predict(
     any_version: bool = typer.Option(False, "--any-version", help="Also with a classifier of another version."),
     max_bad: float = MAX_BAD,
     version: int | None = VERSION,
+    trust: bool = TRUST,
 ) -> None:
     """Write the class of each image, and how confident the classifier is.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import ENCODER, MAX_BAD, VERSION
+from ccl.cli.options import ENCODER, MAX_BAD, TRUST, VERSION
 
 
 def probe(
@@ -15,6 +15,7 @@ def probe(
     ),
     max_bad: float = MAX_BAD,
     version: int | None = VERSION,
+    trust: bool = TRUST,
 ) -> None:
     """Fit a classifier on labelled images, report its accuracy on held-out ones, and keep it for ccl predict.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import typer
 
-from ccl.cli.options import ENCODER, MAX_BAD, VERSION
+from ccl.cli.options import ENCODER, MAX_BAD, TRUST, VERSION
 
 
 def search(
@@ -18,6 +18,7 @@ def search(
     ),
     max_bad: float = MAX_BAD,
     version: int | None = VERSION,
+    trust: bool = TRUST,
 ) -> None:
     """Find the images that are most like the query, and write a sheet of them to look at.
 

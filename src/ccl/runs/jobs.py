@@ -108,7 +108,7 @@ def start_local(job: Job) -> LocalProcess:
     """Start its command and return at once."""
     with job.log.open("ab") as output:
         return LocalProcess(
-            [sys.executable, "-m", "ccl", *job.command],
+            [sys.executable, "-P", "-m", "ccl", *job.command],  # -P: nothing is imported from the working directory
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -13,6 +13,7 @@ THREADS=$(sed -sn 's/^threads: \([0-9]\{1,\}\)$/\1/p' "${SETTINGS_FILES[@]}" 2>/
 THREADS=${THREADS:-$((${SLURM_CPUS_ON_NODE:-1} / (PROCESSES > 0 ? PROCESSES : 1)))}
 THREADS=$((THREADS > 0 ? THREADS : 1))
 export OMP_NUM_THREADS=$THREADS
+export PYTHONSAFEPATH=1  # as -P, also for what torchrun starts: nothing is imported from the working directory
 CCL=(-m ccl "${COMMAND[@]}" --set "threads=$THREADS")
 
 saved() { ls "$SAVED" 2>/dev/null; }

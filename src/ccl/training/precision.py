@@ -52,7 +52,7 @@ def trouble_with(precision: str, device_type: str) -> str | None:
     """The fault of a child process that trains in this format here; None if there is none."""
     # A CPU may advertise instructions that it then refuses, which kills the process: no exception could be caught.
     try:
-        arguments = [sys.executable, "-c", _TRIAL, device_type, precision]
+        arguments = [sys.executable, "-P", "-c", _TRIAL, device_type, precision]
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=_TRIAL_SECONDS, errors="replace")
     except subprocess.TimeoutExpired:
         return f"a trial in a process of its own did not end within {_TRIAL_SECONDS} s"
