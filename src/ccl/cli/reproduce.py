@@ -85,9 +85,7 @@ def _show_cost(cells: "list[Cell]", out: Path, scale: str, is_here: bool, yes: b
         # Measured once for all seeds of a strategy and an objective.
         kinds = {(one.strategy, one.objective): (one, work.share_old) for one, work in zip(left, works, strict=True)}
         seconds = {kind: seconds_here(*asked) for kind, asked in kinds.items()}
-        total = sum(
-            work.cost * seconds[one.strategy, one.objective] for one, work in zip(left, works, strict=True)
-        )
+        total = sum(work.cost * seconds[one.strategy, one.objective] for one, work in zip(left, works, strict=True))
         text += f": about {clock(total)} in one process here"
     typer.echo(f"· to be run: {text}")
     if scale == "paper" and is_here and not has_gpu and not yes:
