@@ -1,8 +1,7 @@
 """What reads images, by its settings: the device, the encoder, and how images are shown to it."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import ConfigDict, ValidationError, field_validator
@@ -12,10 +11,9 @@ from ccl import ranks
 from ccl.encoders import Encoder, EncoderOptions, make_encoder
 from ccl.errors import UserError
 from ccl.section import Count, CountOrZero, Fraction, Section, known
-from ccl.settings_files import read_yaml, without_gone
+from ccl.settings_files import without_gone
 from ccl.strategies import STRATEGIES
 from ccl.training.precision import choose
-from ccl.trusted_classes import read_from
 from ccl.views import Viewer, ViewOptions
 
 Classes = Count | str | list[str]
@@ -88,16 +86,14 @@ class _Written(ReadingSettings):
     model_config = ConfigDict(extra="ignore")  # settings of learning, and of parts
 
 
-def read_reading_settings(path: Path) -> ReadingSettings:
-    """Those in the settings that a run or an encoder wrote; no part of the method is imported."""
-    values = read_yaml(path)
-    read_from(path.parent, values)
+def validated_reading_settings(values: Mapping[str, Any], where: str) -> ReadingSettings:
+    """Those in the settings that an encoder was learned with; no part of the method is imported."""
     try:
         return _Written.model_validate(without_gone(values))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+        name = ".".join(map(str, first["loc"]))
+        raise UserError(f"{where}: {name}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 def build_viewer(settings: ReadingSettings, device: torch.device) -> Viewer:

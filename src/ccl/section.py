@@ -39,6 +39,14 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return values
 
 
+def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of sections as `a.b`, beside those without a section."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+    return found
+
+
 def known(what: str, value: str, options: Iterable[str]) -> str:
     """The value, if it is one of the options; else it is refused with the nearest of them."""
     if value not in options:

@@ -26,7 +26,7 @@ from ccl.catalogue import (
 )
 from ccl.errors import RefusedError, UserError, did_you_mean
 from ccl.reading import ReadingSettings
-from ccl.section import Count, Positive, Section, Weight, merged
+from ccl.section import Count, Positive, Section, Weight, flattened, merged
 from ccl.strategies import STRATEGIES, Strategy, refusal
 from ccl.training import MemoryOptions, OptimizerOptions
 from ccl.trusted_classes import named
@@ -277,14 +277,6 @@ _MAY_CHANGE = ("data.root", "data.download", "data.workers", "threads", "tracker
 
 # What a run fills in from the network's description where it was left open.
 _FILLED_IN = ("views.mean", "views.std", "views.size")
-
-
-def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of sections as `a.b`, beside those without a section."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
-    return found
 
 
 def differences(before: Settings, now: Settings) -> list[str]:

@@ -36,7 +36,8 @@ def deliver_to(
     return folder
 
 
-_TIMES = {"created", "date", "when", *TIMES}
+_TIMES = {"created", "date", "when", *TIMES}  # and what follows from them
+_OWN = {"folder", "parent_sha256", "files"}  # an identity, and hashes of what has times in it
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
@@ -48,8 +49,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
         for name, tensor in version.tensors.items():
             found[f"version {number}: {name}"] = _hash(tensor.numpy().tobytes())
         found[f"version {number}: about"] = _hash(json.dumps(_timeless(version.about), sort_keys=True).encode())
-    for path in sorted(folder.glob("seen/*")):
-        found[path.name] = _hash(path.read_bytes())
+        found[f"version {number}: seen"] = _hash(state.seen(version))
     for path in sorted(folder.glob("steps/*/metrics.jsonl")):
         rows = [_timeless(json.loads(line)) for line in path.read_text().splitlines()]
         found[f"rows of {path.parent.name}"] = _hash(json.dumps(rows, sort_keys=True).encode())
@@ -59,7 +59,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _timeless(item) for key, item in value.items() if key not in _TIMES}
+        return {key: _timeless(item) for key, item in value.items() if key not in _TIMES | _OWN}
     return [_timeless(item) for item in value] if isinstance(value, list) else value
 
 

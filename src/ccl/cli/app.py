@@ -15,7 +15,7 @@ from ccl.cli.report import report
 from ccl.cli.reproduce import reproduce
 from ccl.cli.run import run
 from ccl.cli.search import search
-from ccl.cli.status import pin, rollback, status
+from ccl.cli.status import pin, promote, rollback, status
 from ccl.cli.verify import verify
 
 app = typer.Typer(
@@ -52,7 +52,7 @@ def _options(
 
 
 _RUNS = (demo, run, compare, reproduce, methods, report)
-_ENCODERS = (learn, status, rollback, pin, encode, probe, predict, search, export)
+_ENCODERS = (learn, status, rollback, promote, pin, encode, probe, predict, search, export)
 _CHECKS = (verify, doctor)
 for command in (*_RUNS, *_ENCODERS, *_CHECKS):  # the order of `ccl --help`
     app.command()(command)

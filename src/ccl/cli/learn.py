@@ -41,9 +41,10 @@ def learn(
     recognised by their content. Interrupted, the same command resumes.
 
     After a drop a line says what was gained on its images and lost of older ones: by recognition in another view, and
-    with --probe by accuracy, where the learned features stand beside the start, raw pixels and HOG. With --max-drop, a
-    version that lost too much does not become the current one: points of accuracy with --probe, else of the agreement
-    of remembered images with their groups. Exit code 1 then.
+    with --probe by accuracy, where the learned features stand beside the start, raw pixels and HOG. A version whose
+    features are not finite or have collapsed does not become the current one, nor, with --max-drop, one that lost too
+    much: points of accuracy with --probe, else of the agreement of remembered images with their groups. It stays as a
+    candidate for `ccl promote`. Exit code 3 then.
 
     With --from, the encoder starts from weights that exist: they are version 0, and what they know is kept
     (docs/adapting.md).
@@ -79,4 +80,4 @@ def learn(
     if outcome.kind == "learned":
         display.note(f"its history and health: ccl status {into}, or the page {into / 'report.html'}")
     if outcome.kind == "refused":
-        raise typer.Exit(1)
+        raise typer.Exit(3)

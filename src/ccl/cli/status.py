@@ -1,4 +1,4 @@
-"""`ccl status`, `ccl rollback`, `ccl pin`: the versions of an encoder folder."""
+"""`ccl status`, `ccl rollback`, `ccl promote`, `ccl pin`: the versions of an encoder folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,8 +39,8 @@ def status(
 def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
     from rich.console import Console
 
-    from ccl.continual_encoder.folder import STARTED
     from ccl.continual_encoder.folder_page import gains_line, history, probe_and_health, step_warnings
+    from ccl.continual_encoder.ledger import STARTED
     from ccl.errors import counted
     from ccl.report.tables import to_rich
 
@@ -52,9 +52,8 @@ def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
         typer.echo(f"version {now['current']}, the current one, is damaged: {now['damage']}")
     if steps:
         num_images = counted(sum(step["num_images"] for step in steps), "image")
-        which = "the newest good one" if now["damage"] else "current"
-        shown = f"version {now['newest_good'] or now['current']} is {which}"
-        typer.echo(f"{folder.path}: {shown}, {num_images} learned in {counted(len(steps), 'drop')}")
+        good = f"{now['newest_good']} is the newest good one" if now["damage"] else f"{now['current']} is current"
+        typer.echo(f"{folder.path}: version {good}, {num_images} learned in {counted(len(steps), 'drop')}")
         for table in (history(steps, folder.ledger(), now["versions"]), *probe_and_health(steps[-1])):
             console.print(to_rich(table, console.width))
         typer.echo(steps[-1]["verdict"])
@@ -63,7 +62,9 @@ def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
             typer.echo(f"warning: {line}")
     for event in now["events"]:
         if event["kind"] == "refused":
-            typer.echo(f"refused: {event['name']}: {event['reason']}")
+            is_there = event.get("version") in now["candidates"]
+            way = f"; ccl promote {folder.path} {event['version']}" if is_there else ""
+            typer.echo(f"refused: {event['name']}: {event['reason']}{way}")
     if now["learning"]:
         typer.echo(f"a drop is being learned ({now['learning']})")
 
@@ -81,6 +82,21 @@ def rollback(
     from ccl.continual_encoder.continual_encoder import ContinualEncoder
 
     typer.echo(f"version {ContinualEncoder.open(folder).rollback(to)} is current again")
+
+
+def promote(
+    folder: Path = ENCODER,
+    version: int | None = typer.Argument(None, metavar="[VERSION]", min=0, help="Else the newest candidate."),
+) -> None:
+    """Make a candidate the current version: one that a drop made and that was refused, for what `ccl status` says.
+
+    Look at it first: `ccl encode`, `probe`, `search` and `export` take --version.
+
+    Example: ccl promote my-encoder 4
+    """
+    from ccl.continual_encoder.continual_encoder import ContinualEncoder
+
+    typer.echo(f"version {ContinualEncoder.open(folder).promote(version)} is current")
 
 
 def pin(

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from ccl.atomic_files import check_target, write_csv
 from ccl.continual_encoder import feature_files
-from ccl.continual_encoder.folder import EncoderFolder, folder_status, pin_version, roll_back
+from ccl.continual_encoder.folder import EncoderFolder, folder_status, pin_version, promote, roll_back
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen, frozen_start
 from ccl.continual_encoder.images import SILENT, found_images, listing_bad_images, name_of, read_images, tell_left_out
 from ccl.data import MAX_BAD, EncodedSource, Images, ImageSource, collected
 from ccl.data.dataset import labelled_dataset
 from ccl.data.folders import scan
 from ccl.errors import UserError, counted
+from ccl.evaluation.drift import COLLAPSED
 from ccl.training import Observer
 
 if TYPE_CHECKING:  # each use loads what it needs: drawing and templates take a second
@@ -168,14 +169,28 @@ class ContinualEncoder:
         outcomes = list["Outcome"]()
         for drop in drops(self._folder, images, chunk):
             outcomes.append(learn(self._folder, drop, display, options))
-            if outcomes[-1].kind in ("refused", "planned"):
+            if outcomes[-1].kind == "planned":
                 break
             write_page(self._folder)
+            if outcomes[-1].kind == "refused":
+                break
         return outcomes
 
     def frozen(self, version: int | None = None) -> FrozenEncoder:
         """A version to read images with; by default the pinned one, else the current one."""
         return frozen(self.folder, version)
+
+    def _opened(self, version: int | None, display: Observer) -> FrozenEncoder:
+        """The same, and what must be known of it."""
+        encoder = self.frozen(version)
+        steps = encoder.about.get("steps", [])
+        verdict = str(steps[-1]["verdict"]) if steps else ""
+        if steps and (steps[-1].get("faults") or verdict.startswith(COLLAPSED)):
+            display.note(f"warning: version {encoder.version}: {'; '.join(steps[-1].get('faults', ())) or verdict}")
+        others = self._folder.other_settings(encoder.version, encoder.about)
+        for line in others if others and encoder.version == self.version else ():
+            display.note(f"{line}; that is used, and `ccl verify {self.folder} --repair` mends the file")
+        return encoder
 
     @overload
     def encode(
@@ -226,7 +241,7 @@ class ContinualEncoder:
         """Write features with the paths of the images to a .npz, .csv or .parquet file; lists what was left out."""
         path = Path(path)
         feature_files.check_features_target(path)
-        with closing(self.frozen(version)) as encoder, found_images(images, display) as found:
+        with closing(self._opened(version, display)) as encoder, found_images(images, display) as found:
             read = read_images(encoder, found, path, max_bad, display)
             feature_files.write_features(path, read.rows, read.names, encoder.version, encoder.description)
         what = f"{counted(len(read.rows), 'image')}, {read.rows.shape[1]} features each"
@@ -244,7 +259,7 @@ class ContinualEncoder:
     ) -> None:
         """Write features in parts into a folder, those that are missing of the I-th of N shares: `shard` "I/N"."""
         share, out = feature_files.parse_share(shard), Path(folder)
-        with closing(self.frozen(version)) as encoder, found_images(images, display) as found:
+        with closing(self._opened(version, display)) as encoder, found_images(images, display) as found:
             manifest = feature_files.Manifest.of(encoder, found.source, part_images)
             feature_files.begin(out, manifest)
             written = list(
@@ -291,7 +306,7 @@ class ContinualEncoder:
                 raise UserError(f"{labelled} is not a folder")
             else:
                 dataset = scan(Path(labelled))
-            encoder = held.enter_context(closing(self.frozen(version)))
+            encoder = held.enter_context(closing(self._opened(version, display)))
             start = held.enter_context(closing(frozen_start(self.folder)))
             out = Path(path) if path else probe_classifiers.default_path(self.folder, name, encoder.version)
             check_target(out, [probe_classifiers.SUFFIX], "a classifier")
@@ -330,7 +345,7 @@ class ContinualEncoder:
         out = None if path is None else Path(path)
         if out is not None:
             check_target(out, [".csv"], "a table of predictions")
-        with closing(self.frozen(version)) as encoder:
+        with closing(self._opened(version, display)) as encoder:
             named = classifier or probe_classifiers.newest(self.folder, encoder, any_version)
             fitted = probe_classifiers.load_classifier(named)
             probe_classifiers.check_fits(encoder, fitted, any_version)  # before the images are read
@@ -369,7 +384,7 @@ class ContinualEncoder:
         out = Path(path)
         check_target(out, [".html"], "a contact sheet")
         with ExitStack() as held:
-            encoder = held.enter_context(closing(self.frozen(version)))
+            encoder = held.enter_context(closing(self._opened(version, display)))
             asked = held.enter_context(found_images(queries, display))
             searching.check_sheet_size(len(asked.source), k)
             files: list[bytes] = []
@@ -419,7 +434,7 @@ class ContinualEncoder:
         from ccl.continual_encoder.exporting import check_export_target, write_export
 
         check_export_target(out := Path(path))
-        with closing(self.frozen(version)) as encoder, ExitStack() as held:
+        with closing(self._opened(version, display)) as encoder, ExitStack() as held:
             source: ImageSource | None = None
             if images is not None:
                 found = held.enter_context(found_images(images, display))
@@ -443,6 +458,14 @@ class ContinualEncoder:
         from ccl.continual_encoder.folder_page import write_page
 
         goal = roll_back(self._folder, to)
+        write_page(self._folder)
+        return goal
+
+    def promote(self, version: int | None = None) -> int:
+        """Make a version current that a drop made and that was refused, by default the newest such candidate."""
+        from ccl.continual_encoder.folder_page import write_page
+
+        goal = promote(self._folder, version)
         write_page(self._folder)
         return goal
 

@@ -1,77 +1,55 @@
-"""An encoder folder: its files, which version is current, and what happened to it.
+"""An encoder folder: its versions, the images they have seen, and which is current.
 
-    state.json       which version is current, which is pinned, and every event: replaced whole, so one truth at a time
-    settings.yaml    what it learns with; absent until the first images are known
-    versions/N/      the learner with its memory after a drop, verified before use (`CheckpointStore`); version 0 is the
-                     encoder that it started from, where it started from weights
-    seen/N.bin       16 bytes for each image of the drop that made version N: no image is learned twice
+    ledger.json      which version is current, which is pinned, and every event (`ledger.py`)
+    versions/N/      all of the learner after a drop, its memory, its settings and what it has seen, verified before use
+                     (`CheckpointStore`); version 0 is what it started from, where it started from weights
     steps/N/         the metric rows of that drop, the files that were no images, and which classes a probe mistook
     learning/        the drop under way, and its checkpoints
+    settings.yaml    a copy of the current version's settings, for people
+    seen/N.bin       of versions of format 1: 16 bytes for each image of the drop
 
-A version is current from the moment `state.json` names it. What a kill leaves before that is redone or swept away.
+A version is current from the moment the ledger names it. What a kill leaves before that is redone or swept away.
 """
 
-import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from ccl.atomic_files import write_file
+from ccl.continual_encoder.ledger import (
+    BEFORE,
+    LEDGER,
+    PROMOTED,
+    ROLLED_BACK,
+    UNSEALED,
+    VERSIONS,
+    Ledger,
+    has_ledger,
+    read_ledger,
+    write_ledger,
+)
 from ccl.errors import UserError
 from ccl.memory import RehearsalMemory
-from ccl.reading import ReadingSettings, read_reading_settings
+from ccl.reading import ReadingSettings, validated_reading_settings
 from ccl.runs.folder_lock import SETTINGS, Kind, locked, read_status
+from ccl.section import flattened
+from ccl.settings_files import read_yaml
 from ccl.training.checkpoint import Checkpoint, CheckpointStore, DamagedError, by_part, joined_parts
+from ccl.trusted_classes import read_from
 
 if TYPE_CHECKING:
     from ccl.settings import Settings
 
-FORMAT = 1
-LEDGER, VERSIONS, SEEN, STEPS, LEARNING = "state.json", "versions", "seen", "steps", "learning"
+SEEN, STEPS, LEARNING = "seen", "steps", "learning"
 CLASSIFIERS, PAGE, PROBE = "classifiers", "report.html", "probe.json"
 DIGEST = 16  # bytes
+SEEN_FILE = "seen.bin"  # of a version: the digests of all images that it and its ancestors learned
 ASKED = "asked"  # what a version says of all settings that were asked for until then
-STARTED = "started"  # the event of an encoder that starts from weights
-ENCODER = Kind("an encoder folder", "--into", LEDGER, LEARNING)
-
-
-@dataclass
-class Ledger:
-    """The content of `state.json`."""
-
-    created: float = field(default_factory=time.time)
-    current: int = 0  # the current version; 0 before the first drop, the weights it started from if there are any
-    latest: int = 0  # the highest number ever given
-    pinned: int | None = None  # the version that is used, whatever is learned meanwhile
-    asked: dict[str, Any] = field(default_factory=dict)  # settings asked for before the first images were known
-    events: list[dict[str, Any]] = field(default_factory=list)  # the oldest first; `kind` and `when` in each
-
-    def record(self, kind: str, **about: Any) -> None:
-        """Append an event."""
-        self.events.append({"kind": kind, "when": time.time(), **about})
-
-    @property
-    def ancestors(self) -> list[int]:
-        """The versions that the current one was learned on, the newest first, as the events have it.
-
-        The last is version 0, what it started from, of which an encoder that began from nothing has no file.
-        """
-        parents, current = dict[int, int](), 0
-        for event in self.events:
-            if event["kind"] == "learned":
-                parents[event["version"]] = current
-            if event["kind"] in ("learned", "rolled back"):
-                current = event["version"]
-        found, number = [], parents.get(self.current, 0)
-        while number:
-            found.append(number)
-            number = parents.get(number, 0)
-        return [*found, 0] if self.current else found
+ENCODER = Kind("an encoder folder", "--into", (LEDGER, BEFORE, UNSEALED, VERSIONS), LEARNING)
 
 
 class EncoderFolder:
@@ -86,7 +64,7 @@ class EncoderFolder:
         return self.path / LEARNING
 
     def exists(self) -> bool:
-        return (self.path / LEDGER).is_file()
+        return has_ledger(self.path)
 
     def ledger(self) -> Ledger:
         """Raises UserError in one line where there is no encoder folder, or one that this ccl can't read."""
@@ -95,15 +73,9 @@ class EncoderFolder:
                 f"{self.path} is not an encoder folder: it has no {LEDGER}; "
                 f"`ccl learn IMAGES --into {self.path}` makes one"
             )
-        try:
-            content = json.loads((self.path / LEDGER).read_text(encoding="utf-8"))
-            if content.pop("format") > FORMAT:
-                raise UserError(f"{self.path} was made by a newer ccl; update ccl to use it")
-            return Ledger(**content)
-        except UserError:
-            raise
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{self.path / LEDGER} can't be read: {type(error).__name__}: {error}") from None
+        ledger = read_ledger(self.path)
+        read_from(self.path, ledger.asked, ledger.identity)
+        return ledger
 
     def make(self, asked: Mapping[str, Any]) -> None:
         """Create the folder, with the settings that were asked for."""
@@ -117,19 +89,43 @@ class EncoderFolder:
             raise UserError(f"{path} is an encoder folder already; ContinualEncoder.open({path!r}) opens it")
 
     def write(self, ledger: Ledger) -> None:
-        """Replace `state.json`; from here on this ledger is current."""
-        write_file(self.path / LEDGER, json.dumps({"format": FORMAT, **asdict(ledger)}, indent=1))
+        """Replace the ledger; from here on this one is true. One of format 1 takes on the versions that are there."""
+        for number in self.numbers(ledger) if not ledger.hashes else ():
+            try:
+                ledger.hashes[number] = self.versions.describe(number)[1]
+            except UserError:
+                ledger.hashes[number] = ""
+        read_from(self.path, ledger.asked, ledger.identity)  # who made the folder is not asked for trust later
+        write_ledger(self.path, ledger)
 
-    def settings(self) -> "Settings | None":
-        """None before the first drop."""
-        from ccl.loading import read_settings  # which imports every part of the method
+    def reading_settings(self, about: Mapping[str, Any]) -> ReadingSettings:
+        """Those with which a version reads images, as it says itself."""
+        read_from(self.path, about["settings"], about.get("folder", ""))
+        return validated_reading_settings(about["settings"], str(self.path))
 
+    def settings(self, about: Mapping[str, Any]) -> "Settings":
+        """All of a version's settings, as it says itself."""
+        from ccl.loading import validated  # which imports every part of the method
+
+        read_from(self.path, about["settings"], about.get("folder", ""))
+        return validated(about["settings"], are_whole=True)
+
+    def current_about(self) -> dict[str, Any]:
+        """What the current version says of itself."""
+        return self.versions.describe(self.ledger().current)[0]
+
+    def other_settings(self, number: int, about: Mapping[str, Any]) -> list[str]:
+        """What settings.yaml says otherwise than a version, which is read with its own, in words."""
         path = self.path / SETTINGS
-        return read_settings(path) if path.is_file() else None
-
-    def reading_settings(self) -> ReadingSettings:
-        """Those with which its versions read images."""
-        return read_reading_settings(self.path / SETTINGS)
+        if not path.exists():
+            return []
+        try:
+            said = flattened(read_yaml(path))
+        except UserError as error:
+            return [str(error)]
+        own = flattened(about["settings"])
+        names = [name for name in {**own, **said} if said.get(name) != own.get(name)]
+        return [f"{SETTINGS} says {name} {said.get(name)!r}, version {number} {own.get(name)!r}" for name in names]
 
     def write_settings(self, settings: "Settings") -> None:
         from ccl.loading import dump_settings
@@ -139,7 +135,7 @@ class EncoderFolder:
     def version(self, number: int | None = None) -> Checkpoint:
         """The version asked for; else the pinned one, else the current one."""
         ledger = self.ledger()
-        if self.knows_nothing(ledger):
+        if number is None and self.knows_nothing(ledger):
             raise UserError(f"{self.path} has learned nothing yet; `ccl learn IMAGES --into {self.path}`")
         wanted = next(found for found in (number, ledger.pinned, ledger.current) if found is not None)
         self.refuse_absent(ledger, wanted)
@@ -151,10 +147,10 @@ class EncoderFolder:
 
     def load(self, number: int) -> Checkpoint:
         """This version, verified; a damaged one is reported with the newest good one and the way to it."""
+        ledger = self.ledger()
         try:
-            return self.versions.load(number)
+            return self.loaded(number, ledger)
         except DamagedError as error:
-            ledger = self.ledger()
             good = self.newest_good(ledger)
             way_out = f"version {good} is the newest good one"
             if good is None:
@@ -165,16 +161,24 @@ class EncoderFolder:
                 way_out += f": `ccl rollback {self.path}` returns to it"
             raise DamagedError(error.path, f"{error.reason}; {way_out}") from error
 
+    def loaded(self, number: int, ledger: Ledger) -> Checkpoint:
+        """This version, verified and of this folder."""
+        version = self.versions.load(number)
+        said = ledger.hashes.get(number) or version.sha256
+        if said != version.sha256 or version.about.get("folder", ledger.identity) != ledger.identity:
+            raise DamagedError(version.folder, f"not the version {number} that was learned in this folder")
+        return version
+
     def newest_good(self, ledger: Ledger) -> int | None:
-        """The newest version that verifies: the current one, one that it was learned on, else any."""
-        there = self.numbers(ledger)
+        """The newest version that verifies: the current one, one that it was learned on, else any that was current."""
+        there = [number for number in self.numbers(ledger) if number not in ledger.candidates]
         candidates = [number for number in (ledger.current, *ledger.ancestors, *reversed(there)) if number in there]
         return next(filter(self.is_good, candidates), None)
 
     def is_good(self, number: int) -> bool:
         """Whether this version is there and as it was saved."""
         try:
-            self.versions.load(number)
+            self.loaded(number, self.ledger())
         except UserError:
             return False
         return True
@@ -190,64 +194,71 @@ class EncoderFolder:
         return memory
 
     def numbers(self, ledger: Ledger) -> list[int]:
-        """The versions that are still there."""
-        return [number for number in self.versions.numbers() if number <= ledger.latest]
+        """The versions that are still there, candidates too."""
+        there = self.versions.numbers()
+        return [number for number in there if (number in ledger.hashes if ledger.hashes else number <= ledger.latest)]
+
+    def next_number(self, ledger: Ledger) -> int:
+        """The number of a version to come; one that lies there and is in no ledger keeps its own."""
+        return max(ledger.latest, *self.versions.numbers(), 0) + 1
 
     def listed(self, ledger: Ledger) -> str:
         return ", ".join(map(str, self.numbers(ledger))) or "none"
 
-    def sweep(self, ledger: Ledger) -> None:
-        """Delete what killed processes left: partial versions, and whole ones that never became current."""
+    def sweep(self, ledger: Ledger, abandoned: int | None) -> None:
+        """Delete what killed processes left: partial versions, and the one that was to come of the drop under way."""
         self.versions.clean()
-        for number in self.versions.numbers():
-            if number > ledger.latest:
-                self.versions.remove(number)
+        if abandoned is not None and abandoned > ledger.latest:
+            self.versions.remove(abandoned)
 
     def prune(self, ledger: Ledger, keep: int) -> None:
-        """Keep the last so many versions, any that is current or pinned, and the one that it started from."""
-        numbers = self.numbers(ledger)
-        for number in numbers[:-keep]:
-            if number not in (0, ledger.current, ledger.pinned):
+        """Keep the last so many versions, any that is current or pinned, the newest candidate, and the start."""
+        there, candidates = self.numbers(ledger), ledger.candidates
+        promoted = [number for number in there if number not in candidates]
+        kept = {0, ledger.current, ledger.pinned, *promoted[-keep:], *candidates[-1:]}
+        for number in there:
+            if number not in kept:
                 self.versions.remove(number)
 
     def save(
         self,
+        ledger: Ledger,
         number: int,
         parent: int | None,
         parts: Mapping[str, Mapping[str, Tensor]],
-        digests: Sequence[bytes],
+        seen: bytes,
         past: Mapping[str, Any],
         settings: "Settings",
-        asked: Mapping[str, Any],
+        about: Mapping[str, Any],
     ) -> None:
-        """Write a version that has learned images with these digests; `past` is what came before, its steps with it."""
+        """Write a version that has seen images with these digests; `past` is what came before, its steps with it."""
+        parents = None if parent is None else ledger.hashes.get(parent)
         about = {
             "version": number,
             "parent": parent,
+            "parent_sha256": parents or None,
+            "folder": ledger.identity,
             "created": time.time(),
             "steps": past["steps"],
-            "seen": [*past["seen"], number],
-            "next_id": past["next_id"] + len(digests),
+            "next_id": past["next_id"],
             "strategy": settings.strategy,
             "settings": settings.model_dump(mode="json"),
-            ASKED: dict(asked),
+            **about,
         }
         weights = {"weights": past["weights"]} if "weights" in past else {}  # that it started from
-        self.remember_seen(number, digests)
-        self.versions.save(joined_parts(parts), about | weights, number=number)
+        self.versions.save(joined_parts(parts), about | weights, {SEEN_FILE: seen}, number)
+        ledger.latest, ledger.hashes[number] = max(ledger.latest, number), self.versions.describe(number)[1]
 
-    def remember_seen(self, number: int, digests: Sequence[bytes]) -> None:
-        write_file(self.path / SEEN / f"{number:08d}.bin", b"".join(digests))
-
-    def seen(self, numbers: Sequence[int]) -> set[bytes]:
-        """The digests of all images that these versions' drops brought."""
-        found: set[bytes] = set()
-        for number in numbers:
+    def seen(self, version: Checkpoint) -> bytes:
+        """The digests of all images that a version and those before it learned."""
+        if SEEN_FILE in version.files:
+            return version.files[SEEN_FILE]
+        found = b""
+        for number in version.about["seen"]:
             try:
-                content = (self.path / SEEN / f"{number:08d}.bin").read_bytes()
+                found += (self.path / SEEN / f"{number:08d}.bin").read_bytes()
             except OSError as error:
                 raise UserError(f"{self.path / SEEN} lacks what version {number} has seen: {error.strerror}") from None
-            found.update(content[start : start + DIGEST] for start in range(0, len(content), DIGEST))
         return found
 
     def forget_learning(self) -> None:
@@ -274,10 +285,28 @@ def roll_back(folder: EncoderFolder, to: int | None) -> int:
         if goal == ledger.current:
             raise UserError(f"version {goal} is the current one already")
         folder.load(goal)  # raises where it is not good
-        ledger.record("rolled back", version=goal, before=ledger.current)
+        ledger.record(ROLLED_BACK, version=goal, before=ledger.current)
         ledger.current = goal
         folder.write(ledger)
     return goal
+
+
+def promote(folder: EncoderFolder, version: int | None) -> int:
+    """Make a candidate current, by default the newest; its number."""
+    with locked(folder.path, ENCODER):
+        ledger = folder.ledger()
+        there = [number for number in ledger.candidates if number in folder.numbers(ledger)]
+        if not there:
+            raise UserError(f"{folder.path} has no candidate: every drop that was learned was promoted, or is let go")
+        number = there[-1] if version is None else version
+        if number not in there:
+            which = ", ".join(map(str, there))
+            raise UserError(f"version {number} is not a candidate ({which}); ccl rollback --to returns to others")
+        folder.load(number)  # raises where it is not good
+        ledger.record(PROMOTED, version=number, before=ledger.current)
+        ledger.current = number
+        folder.write(ledger)
+    return number
 
 
 def pin_version(folder: EncoderFolder, version: int | None) -> None:
@@ -310,6 +339,7 @@ def folder_status(folder: EncoderFolder) -> dict[str, Any]:
         "current": ledger.current,
         "pinned": ledger.pinned,
         "versions": folder.numbers(ledger),
+        "candidates": [number for number in ledger.candidates if number in folder.numbers(ledger)],
         "damage": damage,  # None where the current version is good
         "newest_good": good,  # where the current version is damaged
         "learning": learning,  # the state of the drop under way, if there is one

@@ -1,5 +1,6 @@
 """What an encoder folder shows: tables, sentences, and the page with its drawings."""
 
+import hashlib
 import json
 import math
 import time
@@ -13,7 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ccl.atomic_files import replacing, write_file
-from ccl.continual_encoder.folder import PAGE, PROBE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.folder import PAGE, PROBE, STEPS, EncoderFolder
+from ccl.continual_encoder.ledger import Ledger
 from ccl.continual_encoder.probe_classifiers import TITLES, USE_THE_START, warnings
 from ccl.errors import counted
 from ccl.evaluation import ProbeScore, standard_error
@@ -129,6 +131,7 @@ def events(ledger: Ledger) -> Table:
         "started": "from {weights}",
         "learned": "{name} → version {version}: {verdict}",
         "refused": "{name}: {reason}",
+        "promoted": "version {version}, which was refused, in place of {before}",
         "rolled back": "from version {before} to version {version}",
         "pinned": "version {version}",
         "unpinned": "",
@@ -284,6 +287,8 @@ def write_page(folder: EncoderFolder) -> None:
     steps = about["steps"]
     last, agreement = steps[-1], measured(steps[-1], "group_agreement")[0]
     pinned = "" if ledger.pinned is None else f" Version {ledger.pinned} is pinned and used."
+    there = [number for number in ledger.candidates if number in folder.numbers(ledger)]
+    pinned += f" Version {there[-1]} was refused and is a candidate: see below." if there else ""
     drops = "one drop" if len(steps) == 1 else f"{len(steps)} drops"
     learned = f"{sum(step['num_images'] for step in steps):,} unlabelled images learned in {drops}"
     kept = f"{len(memory):,} of them ({sum(map(len, memory.files)) / 1e6:.1f} MB) are remembered"
@@ -305,7 +310,17 @@ def write_page(folder: EncoderFolder) -> None:
         events=events(ledger),
         settings=about["settings"],
     )
-    write_file(folder.path / PAGE, page)
+    write_file(folder.path / PAGE, page + _sealed(page))
+
+
+def _sealed(page: str) -> str:
+    return f"<!-- sha256 {hashlib.sha256(page.encode()).hexdigest()} -->\n"
+
+
+def is_whole_page(path: Path) -> bool:
+    """Whether a page is as it was written."""
+    page, _, end = path.read_bytes().decode(errors="replace").rpartition("<!-- sha256 ")
+    return _sealed(page) == f"<!-- sha256 {end}"
 
 
 def _probe(folder: EncoderFolder, step: Step) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from ccl.data.ingest import ingest
 from ccl.encoders import Encoder, EncoderOptions, extract
 from ccl.errors import UserError
 from ccl.memory import FeatureQueue
-from ccl.reading import build_device, build_encoder, build_viewer
+from ccl.reading import ReadingSettings, build_device, build_encoder, build_viewer
 from ccl.training import Learner
 from ccl.training.checkpoint import Checkpoint, by_part
 from ccl.views import Recipe, Viewer
@@ -79,6 +79,8 @@ class FrozenEncoder:
                     look(rows[-1], chunk.files or [b""] * len(chunk.source))
             positions += chunk.positions
             skipped += chunk.bad
+        if not all(torch.isfinite(some).all() for some in rows):
+            raise UserError(f"version {self.version} makes nan or infinity of these images; use another one")
         sound = found.subset(torch.tensor(positions, dtype=torch.int64))
         return Features(torch.cat(rows), sound.names, sound.source, tuple(skipped))
 
@@ -159,7 +161,16 @@ def frozen_start(folder: str | Path) -> FrozenEncoder:
     0
     """
     encoder_folder = EncoderFolder(Path(folder))
-    return thawed(encoder_folder, encoder_folder.load(0) if 0 in encoder_folder.versions.numbers() else None)
+    return started(encoder_folder, None)
+
+
+def started(folder: EncoderFolder, settings: ReadingSettings | None) -> FrozenEncoder:
+    """The encoder before its first drop; `settings` are for an encoder that has no version yet."""
+    if 0 in folder.versions.numbers():
+        return thawed(folder, folder.load(0))
+    if settings is None:
+        settings = folder.reading_settings(folder.current_about())
+    return _opened(build_encoder(settings, build_device(settings)), settings, 0, {})
 
 
 def student_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
@@ -168,27 +179,28 @@ def student_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
     return {name.removeprefix(STUDENT): value for name, value in tensors.items() if name.startswith(STUDENT)}
 
 
-def thawed(folder: EncoderFolder, checkpoint: Checkpoint | None) -> FrozenEncoder:
-    """The encoder that a version holds; without one, as it is initialised."""
-    settings = folder.reading_settings()
+def thawed(folder: EncoderFolder, checkpoint: Checkpoint) -> FrozenEncoder:
+    """The encoder that a version holds, read with the settings that it was learned with."""
+    about = checkpoint.about
+    settings = folder.reading_settings(about)
     device = build_device(settings)
-    number, about = (checkpoint.number, checkpoint.about) if checkpoint else (0, {})
-    if checkpoint and settings.used_weight_rule and about["steps"]:
+    if settings.used_weight_rule and about["steps"]:
         from ccl.runs.build import build_learner
 
         # What is used may be another network than the student: the rule knows.
-        whole = folder.settings()
-        assert whole is not None, "an encoder folder with a version has settings"
-        learner = build_learner(whole, device)
+        learner = build_learner(folder.settings(about), device)
         load_learner(learner, by_part(checkpoint.tensors)["learner"])
         encoder = learner.product
     else:
         encoder = build_encoder(settings, device)
-        if checkpoint:
-            encoder.load_state_dict(student_of(checkpoint))
+        encoder.load_state_dict(student_of(checkpoint))
+    return _opened(encoder, settings, checkpoint.number, about)
+
+
+def _opened(encoder: Encoder, settings: ReadingSettings, version: int, about: Mapping[str, Any]) -> FrozenEncoder:
     encoder.eval()
-    viewer = build_viewer(settings, device)
-    return FrozenEncoder(encoder, viewer, settings.encoder, number, settings.data.resize, about)
+    viewer = build_viewer(settings, build_device(settings))
+    return FrozenEncoder(encoder, viewer, settings.encoder, version, settings.data.resize, about)
 
 
 def load_learner(learner: Learner, tensors: Mapping[str, Tensor]) -> None:

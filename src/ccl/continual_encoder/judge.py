@@ -12,15 +12,16 @@ import torch
 from torch import Tensor
 
 from ccl.continual_encoder.folder import EncoderFolder
-from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen_start, thawed
+from ccl.continual_encoder.frozen_encoder import FrozenEncoder, started, thawed
 from ccl.continual_encoder.probe_classifiers import labelled_accuracy
 from ccl.data import Dataset, ImageSource, evenly_spaced
 from ccl.encoders import evaluating, extract
 from ccl.evaluation import Drift, Reading, recognition
-from ccl.evaluation.drift import FEWEST_ROWS
+from ccl.evaluation.drift import COLLAPSED, FEWEST_ROWS, NOT_FINITE, collapse
+from ccl.evaluation.health import effective_rank
 from ccl.memory import RehearsalMemory
 from ccl.settings import Settings
-from ccl.training import Learner
+from ccl.training import Learner, Observer
 from ccl.training.checkpoint import Checkpoint
 from ccl.views import Viewer
 
@@ -34,6 +35,7 @@ _MOST_RECOGNISED = 256  # at even distances: enough for a change of some points,
 # agreement fell by up to 9.7 points in steps after which a probe of the old classes was better than before.
 KEPT_OVERLAP = 0.5  # of the neighbours must stay
 LOST_OVERLAP = 0.2  # or more must stay where no groups can speak; chance alone leaves up to 0.1
+COLLAPSED_SHARE = 0.25  # of the directions at the start: with fewer, what looks collapsed is
 LOST_POINTS = 12.0  # of group agreement, in percentage points
 
 
@@ -50,7 +52,7 @@ def judged(
     """Health, verdict, what was gained and lost, and accuracy on labelled images, as JSON values."""
     before = None if parent is None else thawed(folder, parent)
     # Of the first drop on weights, the version before is the start.
-    start = before if before is not None and before.version == 0 else frozen_start(folder.path)
+    start = before if before is not None and before.version == 0 else started(folder, settings)
     # What was remembered then, also what was let go since; where nothing was, what is remembered now.
     memory = learner.memory if parent is None else folder.memory_of(parent.number)
     has_old = parent is not None and len(memory) > 1
@@ -72,6 +74,7 @@ def judged(
     if labelled is not None:
         known = past[-1]["accuracy"] if past else None
         accuracy = labelled_accuracy(after, labelled, known, before, start)
+    found = [f"{name} contains nan or infinity" for name in not_finite(learner)][:1] + faults(after, start, images)
     for encoder in (before, start):
         if encoder is not None:
             encoder.close()
@@ -80,6 +83,7 @@ def judged(
         "verdict": verdict_of(drift, is_of_new=parent is not None and not has_old),
         "gains": gains,
         "accuracy": accuracy,
+        "faults": found,
     }
 
 
@@ -91,7 +95,7 @@ def verdict_of(drift: Drift | None, is_of_new: bool = False) -> str:
     if drift is None:
         return "nothing is remembered, so nothing can be compared"
     if drift.reasons:
-        return f"collapsed: {'; '.join(drift.reasons)}. Don't use this version."
+        return f"{COLLAPSED}: {'; '.join(drift.reasons)}. Don't use this version."
     overlap, (then, now) = drift.neighbour_overlap, drift.group_agreement
     share = f"{100 * overlap:.0f} %"
     if is_of_new and not math.isnan(overlap):
@@ -163,6 +167,58 @@ def recognised(readers: Mapping[str, FrozenEncoder | None], source: ImageSource)
         value = math.nan if reader is None else known[id(reader)]
         found[name] = value if math.isfinite(value) else None
     return found
+
+
+def not_finite(learner: Learner) -> list[str]:
+    """The names of tensors that hold a value that is not finite."""
+    return [name for name, value in learner.state_dict().items() if not torch.isfinite(value).all()]
+
+
+def faults(now: FrozenEncoder, start: FrozenEncoder, source: ImageSource, most: int = _MOST_RECOGNISED) -> list[str]:
+    """Why its features of these images are of no use, in words: not finite, or collapsed where the start's are not.
+
+    Fresh small networks put all images near each other: what has lost little since is not taken for collapsed.
+    """
+    if len(source) < 2:
+        return []
+    some = source.subset(evenly_spaced(len(source), min(len(source), most)))
+    found = collapse(reading := _read(now, some))
+    if found and NOT_FINITE not in found:
+        before = _read(start, some)
+        spread = effective_rank(before.first) - 1  # directions beyond the one that a point has
+        if collapse(before) or effective_rank(reading.first) - 1 > COLLAPSED_SHARE * spread:
+            return []
+    return [f"{COLLAPSED}: {reason}" for reason in found]
+
+
+class CollapsedError(Exception):
+    """The features have collapsed in the middle of a drop."""
+
+
+class CollapseWatch(Observer):
+    """Looks at some of a drop's new images after each epoch but the last, once a quarter of them is over."""
+
+    def __init__(
+        self, folder: EncoderFolder, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource
+    ) -> None:
+        self._folder, self._settings, self._learner, self._viewer = folder, settings, learner, viewer
+        # Reading an image costs a quarter of learning it: two views of one in 24 are 2 % of an epoch.
+        self._images, self._most = images, max(2 * FEWEST_ROWS, min(_MOST_RECOGNISED, len(images) // 24))
+
+    def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
+        if not self._settings.epochs // 4 <= epoch < self._settings.epochs - 1:
+            return
+        settings, start = self._settings, started(self._folder, self._settings)
+        now = FrozenEncoder(self._learner.product, self._viewer, settings.encoder, step, settings.data.resize)
+        found = faults(now, start, self._images, self._most)
+        start.close()
+        if found:
+            raise CollapsedError(f"stopped after epoch {epoch + 1} of {settings.epochs}")
+
+
+def why_refused(step: Mapping[str, Any], allowed: float | None) -> str:
+    """Why a version may not become current, in words; empty where it may."""
+    return "; ".join(step.get("faults", ())) or lost_too_much(step, allowed)
 
 
 def lost_too_much(step: Mapping[str, Any], allowed: float | None) -> str:

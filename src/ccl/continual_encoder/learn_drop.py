@@ -19,11 +19,12 @@ from torch import Tensor
 
 from ccl.atomic_files import write_file
 from ccl.continual_encoder.choose_settings import FEWEST_IMAGES, DropSize, changed, choose, is_on_gpu, refuse_mistakes
-from ccl.continual_encoder.folder import ASKED, ENCODER, PROBE, STEPS, EncoderFolder, Ledger
+from ccl.continual_encoder.folder import ASKED, DIGEST, ENCODER, PROBE, STEPS, EncoderFolder
 from ccl.continual_encoder.folder_page import gains_line, kept_sentence, probe_and_health, step_warnings
 from ccl.continual_encoder.frozen_encoder import load_learner, student_of
 from ccl.continual_encoder.images import listing_bad_images
-from ccl.continual_encoder.judge import judged, lost_too_much
+from ccl.continual_encoder.judge import CollapsedError, CollapseWatch, judged, why_refused
+from ccl.continual_encoder.ledger import LEARNED, PROMOTED, REFUSED, Ledger
 from ccl.continual_encoder.probe_classifiers import CONFUSION, check_labelled
 from ccl.data import (
     Found,
@@ -39,23 +40,26 @@ from ccl.data import (
     write_bad_images,
 )
 from ccl.errors import UserError, counted
+from ccl.loading import read_settings
 from ccl.reading import build_device, build_viewer
 from ccl.report.tables import to_rich
 from ccl.runs.build import build_learner, build_plan, build_selection, resolved
 from ccl.runs.display import Display
-from ccl.runs.folder_lock import locked
+from ccl.runs.folder_lock import SETTINGS, locked
 from ccl.runs.forecast import clock, learner_bytes, refuse_too_large, seconds_here, size, work
 from ccl.runs.run_folder import METRICS, read_rows
 from ccl.runs.session import Session, code_hash
-from ccl.section import merged
-from ccl.settings import Settings, differences, flattened
+from ccl.sealed_json import seal, unseal
+from ccl.section import flattened, merged
+from ccl.settings import Settings, differences
 from ccl.settings_files import without_gone
-from ccl.training import Learner, Loop, Observer, Progress
-from ccl.training.checkpoint import by_part
+from ccl.training import Learner, Loop, Observer, Observers, Progress
+from ccl.training.checkpoint import Checkpoint, by_part
 from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
 
 BAD_IMAGES, DROP = "bad_images.csv", "drop.json"
+_WHICH = ("fingerprint", "parent", "num_images")  # by which a drop is known again
 UNPACKED = ".unpacked"  # hidden, should the encoder folder lie in a folder that is learned
 Find = Callable[[Path, Callable[[int, int], None]], Found]  # given a folder for archives, and who shows progress
 
@@ -98,9 +102,8 @@ class Outcome:
         display.note(self.message)
         for line in [self.gains, *(f"warning: {line}" for line in step_warnings(self.step))] if self.step else ():
             display.note(line)
-        if self.kind == "refused":
+        if self.kind == "refused" and self.version:
             display.note(f"version {self.version} stays the current one")
-            display.note("the same command with a larger --max-drop promotes the new one without learning again")
 
 
 def drops(folder: EncoderFolder, images: Images, chunk: int) -> Iterator[Find]:
@@ -114,9 +117,9 @@ def drops(folder: EncoderFolder, images: Images, chunk: int) -> Iterator[Find]:
 
 def _unseen(folder: EncoderFolder, images: Iterable[Any]) -> Iterator[Any]:
     """Images not met before: so that a stream that is begun anew is cut where it was cut the first time."""
-    known = set()
+    known = set[bytes]()
     if folder.exists() and not folder.knows_nothing(ledger := folder.ledger()):
-        known = folder.seen(folder.load(ledger.current).about["seen"])
+        known = _digests(folder.seen(folder.load(ledger.current)))
     for image in images:
         (digest,) = collected(find_held([image]), is_known=lambda digest: False).digests
         if digest not in known:
@@ -128,9 +131,10 @@ def learn(folder: EncoderFolder, find: Find, display: Observer, options: Options
     """Take a drop in, or resume it."""
     with listing_bad_images(folder.path), StopRequest() as stop, locked(folder.path, ENCODER):
         ledger = folder.ledger() if folder.exists() else Ledger()
-        folder.sweep(ledger)
+        begun = {} if options.restart else read_begun(folder)
+        folder.sweep(ledger, begun.get("version"))
         # A drop begun on another version than the current one became current just before a kill, or never will.
-        if (begun := _begun(folder)) and begun["parent"] != ledger.current:
+        if begun and (begun["parent"] != ledger.current or begun.get("version", ledger.latest + 1) in ledger.hashes):
             folder.forget_learning()
         try:
             return _Drop(folder, ledger, display, options, stop).learn(find)
@@ -147,13 +151,14 @@ class _Drop:
         self, folder: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
     ) -> None:
         self.folder, self.ledger, self.display, self.options, self.stop = folder, ledger, display, options, stop
-        self.begun = {} if options.restart else _begun(folder)  # the drop that may be resumed
+        self.begun = {} if options.restart else read_begun(folder)  # the drop that may be resumed
         self.parent = None if folder.knows_nothing(ledger) else folder.load(ledger.current)
-        self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "seen": [], "next_id": 0}
+        self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "next_id": 0}
+        self.seen = folder.seen(self.parent) if self.parent else b""
         self.step = len(self.past["steps"])
 
     def learn(self, find: Find) -> Outcome:
-        is_known = self.folder.seen(self.past["seen"]).__contains__
+        is_known = _digests(self.seen).__contains__
         before = self._settings_before()
         scratch, loading, max_bad = self.folder.learning / UNPACKED, self.display.loading, self.options.max_bad
         found, typical = find(scratch, loading), 0
@@ -186,6 +191,8 @@ class _Drop:
             num_remembered = len(self.folder.memory_of(self.ledger.current)) if self.parent else 0
             lines = _plan(settings, new, num_remembered, self.folder.path, self.options.keep_versions)
             return Outcome("planned", self.ledger.current, "\n".join(lines), {})
+        if candidate := self._candidate(pending, settings):
+            return self._judge_again(candidate, settings)
         probe, images = self.options.probe, new.source
         labelled = None
         if probe is not None:
@@ -194,26 +201,29 @@ class _Drop:
         self._begin(pending, settings)
         if bad := gathered.skipped:
             write_bad_images(self.folder.learning / BAD_IMAGES, bad)
-            kept = self.folder.path / STEPS / f"{self.ledger.latest + 1:08d}" / BAD_IMAGES
+            kept = self._kept(pending["version"]) / BAD_IMAGES
             self.display.note(f"{len(bad)} files are not usable images and left out, e.g. {bad[0]}; all in {kept}")
         start = student_of(self.parent) if self.parent is not None and self.step == 0 else None
         learner, viewer = build_learner(settings, device, start), build_viewer(settings, device)
         try:
-            self._train(settings, learner, viewer, images, pending["fingerprint"])
+            early = self._train(settings, learner, viewer, images, pending["fingerprint"])
             step = self._about(new, learner) | judged(
                 self.folder, settings, self.parent, learner, viewer, images, labelled, self.past["steps"]
             )
         finally:
             viewer.close()
+        step["faults"] += early
         if step["accuracy"] is not None and (confusion := step["accuracy"].pop(CONFUSION, None)):
             write_file(self.folder.learning / PROBE, json.dumps(confusion))
-        if self.parent is not None and (reason := lost_too_much(step, self.options.max_drop)):
-            return self._refuse(step, reason)
-        return self._promote(settings, learner, new, step, pending["asked"])
+        return self._keep(settings, learner, new, step, pending)
 
     def _settings_before(self) -> Settings | None:
         """The folder's settings; None where they are yet to be chosen for its first images. Refuses mistakes."""
-        before = self.folder.settings() if self.parent is not None or self.begun else None
+        before = None
+        if self.begun:
+            before = self._begun_settings()
+        elif self.parent is not None:
+            before = self.folder.settings(self.parent.about)
         if before is not None:
             changed(before, self.options.asked)
         else:
@@ -221,6 +231,12 @@ class _Drop:
         if self.options.probe is not None:
             check_labelled(self.options.probe)
         return before
+
+    def _begun_settings(self) -> Settings:
+        """The settings of the drop under way; those of format 1 stand in the folder."""
+        if "settings" in self.begun:
+            return self.folder.settings(self.begun)
+        return read_settings(self.folder.path / SETTINGS)
 
     def _pending(self, new: Gathered, before: Settings | None, typical: int) -> tuple[dict[str, Any], Settings]:
         """The drop, and its settings: as it began, or chosen for it and kept with it before anything is learned."""
@@ -231,18 +247,40 @@ class _Drop:
             "num_images": len(new.source),
         }
         if before is not None and self._has_begun(pending):
-            return self.begun, changed(before, self.options.asked)
-        before = before if self.parent is not None else None
+            return {"version": self.ledger.latest + 1} | self.begun, changed(before, self.options.asked)
+        before = self.folder.settings(self.parent.about) if self.parent is not None else None
         settings, reasons, asked = self._chosen(len(new.source), typical, before)
         for line in reasons:
             self.display.note(line)
         if asked and self.parent is None:
             self.display.note(f"as asked: {', '.join(f'{name}={value}' for name, value in flattened(asked).items())}")
-        return pending | {"asked": asked}, settings if before is not None else resolved(settings)
+        settings = settings if before is not None else resolved(settings)
+        pending |= {"asked": asked, "version": self.folder.next_number(self.ledger)}
+        return pending | {"settings": settings.model_dump(mode="json")}, settings
 
     def _has_begun(self, pending: Mapping[str, Any]) -> bool:
         """Whether this very drop is the one under way."""
-        return all(self.begun.get(name) == pending[name] for name in ("fingerprint", "parent", "num_images"))
+        return all(self.begun.get(name) == pending[name] for name in _WHICH)
+
+    def _candidate(self, pending: Mapping[str, Any], settings: Settings) -> Checkpoint | None:
+        """The version that these images have made already with these settings, and that was refused."""
+        for number in set(self.ledger.candidates) & set(self.folder.numbers(self.ledger)):
+            about = self.folder.versions.describe(number)[0]
+            is_same = about["drop"] == {name: pending[name] for name in _WHICH}
+            if is_same and about["settings"] == settings.model_dump(mode="json") and not self.options.restart:
+                return self.folder.load(number)
+        return None
+
+    def _judge_again(self, candidate: Checkpoint, settings: Settings) -> Outcome:
+        """Promote what was refused, if it is allowed now."""
+        step = candidate.about["steps"][-1]
+        if reason := why_refused(step, self.options.max_drop):
+            return self._refused(step, reason)
+        self.ledger.record(PROMOTED, version=candidate.number, before=self.ledger.current)
+        self.ledger.current = candidate.number
+        self.folder.write_settings(settings)
+        self.folder.write(self.ledger)
+        return Outcome("learned", candidate.number, f"version {candidate.number}: {step['verdict']}", step)
 
     def _chosen(
         self, num_images: int, typical: int, before: Settings | None
@@ -261,8 +299,7 @@ class _Drop:
         """Mark this drop as under way, or resume it; refuses where another one is."""
         folder, begun = self.folder, self.begun
         if self._has_begun(pending):
-            before = folder.settings()
-            if wrong := differences(before, settings) if before is not None else []:
+            if wrong := differences(self._begun_settings(), settings):
                 raise UserError(
                     f"a drop is half learned with other settings ({'; '.join(wrong)}); --restart begins it anew"
                 )
@@ -279,13 +316,13 @@ class _Drop:
                 if path.name != UNPACKED:  # what was just unpacked is of this drop
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
         folder.write(self.ledger)  # first: it marks the folder as an encoder folder
-        folder.write_settings(settings)
         folder.learning.mkdir(parents=True, exist_ok=True)
-        write_file(folder.learning / DROP, json.dumps({**pending, "began": time.time()}, indent=1))
+        write_file(folder.learning / DROP, seal({**pending, "began": time.time()}))
 
     def _train(
         self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
-    ) -> None:
+    ) -> list[str]:
+        """Learn; why it was stopped before its end, in words, if it was."""
         if self.parent is not None:
             parts = by_part(self.parent.tensors)
             if self.step:  # version 0 holds an encoder alone, with which the learner was built
@@ -299,9 +336,14 @@ class _Drop:
             progress = session.resume(learner, fingerprint) or Progress(self.step)
             clusters = settings.memory.clusters
             plan, selection = build_plan(settings), build_selection(settings)
-            loop = Loop(learner, viewer, plan, progress, selection, session.observer, session.save)
+            watch = Observers(session.observer, CollapseWatch(self.folder, settings, learner, viewer, images))
+            loop = Loop(learner, viewer, plan, progress, selection, watch, session.save)
             groups = min(clusters, len(images)) if isinstance(clusters, int) else None  # None: to be estimated
-            loop.learn_step(images, groups, int(self.past["next_id"]))
+            try:
+                loop.learn_step(images, groups, int(self.past["next_id"]))
+            except CollapsedError as collapsed:
+                return [str(collapsed)]
+        return []
 
     def _about(self, new: Gathered, learner: Learner) -> dict[str, Any]:
         """What the folder records of this step, beside its judgement."""
@@ -318,43 +360,45 @@ class _Drop:
             "seconds": round(sum(float(row.get("seconds", 0.0)) for row in read_rows(self.folder.learning)), 1),
         }
 
-    def _refuse(self, step: Mapping[str, Any], reason: str) -> Outcome:
-        """Keep the old version current; the refused one stays on disk until another drop arrives."""
-        begun = _begun(self.folder)
-        write_file(self.folder.learning / DROP, json.dumps(begun | {"refused": True}, indent=1))
-        if not begun.get("refused"):
-            self.ledger.record("refused", reason=reason, **step)
-            self.folder.write(self.ledger)
-        return Outcome("refused", self.ledger.current, f"not promoted: {reason}", step)
+    def _kept(self, number: int) -> Path:
+        """The folder of what is kept of the drop beside its version."""
+        return self.folder.path / STEPS / f"{number:08d}"
 
-    def _promote(
-        self,
-        settings: Settings,
-        learner: Learner,
-        new: Gathered,
-        step: dict[str, Any],
-        asked: Mapping[str, Any],
+    def _keep(
+        self, settings: Settings, learner: Learner, new: Gathered, step: dict[str, Any], pending: Mapping[str, Any]
     ) -> Outcome:
-        """Write everything beside first; the ledger then makes the version current."""
-        number = self.ledger.latest + 1
-        step["version"] = number
+        """Write everything beside first; the ledger then makes the version current, or a candidate."""
+        folder, ledger, number = self.folder, self.ledger, int(pending["version"])
+        step["version"], reason = number, why_refused(step, self.options.max_drop)
         parts = {"learner": learner.state_dict(), "memory": learner.memory.state_dict()}
-        past = self.past | {"steps": [*self.past["steps"], step]}
-        self.folder.save(number, self.ledger.current, parts, new.digests, past, settings, asked)
-        kept = self.folder.path / STEPS / f"{number:08d}"
-        kept.mkdir(parents=True, exist_ok=True)
-        for name in (METRICS, BAD_IMAGES, PROBE):
-            if (self.folder.learning / name).exists():
-                write_file(kept / name, (self.folder.learning / name).read_bytes())
-        self.folder.write_settings(settings)
-        self.ledger.current = self.ledger.latest = number
-        self.ledger.record("learned", **step)
-        self.folder.write(self.ledger)
-        self.folder.forget_learning()
-        self.folder.prune(self.ledger, self.options.keep_versions)
         num_seen = self.past["next_id"] + len(new.digests)
-        message = f"version {number}: {step['verdict']} {kept_sentence(step, num_seen)}"
-        return Outcome("learned", number, message, step)
+        past = self.past | {"steps": [*self.past["steps"], step], "next_id": num_seen}
+        about = {ASKED: pending["asked"], "drop": {name: pending[name] for name in _WHICH}, REFUSED: reason}
+        seen = self.seen + b"".join(new.digests)
+        folder.save(ledger, number, ledger.current, parts, seen, past, settings, about)
+        files = {}
+        for name in (METRICS, BAD_IMAGES, PROBE):
+            if (folder.learning / name).exists():
+                content = (folder.learning / name).read_bytes()
+                files[name] = hashlib.sha256(content).hexdigest()
+                write_file(self._kept(number) / name, content)
+        if reason:
+            ledger.record(REFUSED, reason=reason, files=files, **step)
+        else:
+            folder.write_settings(settings)
+            ledger.current = number
+            ledger.record(LEARNED, files=files, **step)
+        folder.write(ledger)
+        folder.forget_learning()
+        folder.prune(ledger, self.options.keep_versions)
+        if reason:
+            return self._refused(step, reason)
+        return Outcome("learned", number, f"version {number}: {step['verdict']} {kept_sentence(step, num_seen)}", step)
+
+    def _refused(self, step: Mapping[str, Any], reason: str) -> Outcome:
+        number, path = step["version"], self.folder.path
+        advice = f"it stays as candidate {number}: look at it with --version {number}, `ccl promote {path}` takes it"
+        return Outcome("refused", self.ledger.current, f"version {number} is not promoted: {reason}; {advice}", step)
 
 
 def is_begun(folder: EncoderFolder) -> bool:
@@ -362,13 +406,23 @@ def is_begun(folder: EncoderFolder) -> bool:
     return (folder.learning / DROP).exists()
 
 
-def _begun(folder: EncoderFolder) -> dict[str, Any]:
+def read_begun(folder: EncoderFolder) -> dict[str, Any]:
     """The drop under way, {} for none."""
     path = folder.learning / DROP
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} can't be read ({error}); delete {path.parent} to forget the unfinished drop") from None
+        content = path.read_bytes() if path.exists() else b""
+        begun = dict(json.loads(content)) if content else {}
+        if "version" in begun or "sha256" in begun:  # of format 2
+            begun = unseal(content)
+        return begun | {"parent": int(begun["parent"])} if begun else {}
+    except OSError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}); --restart forgets the unfinished drop") from None
+
+
+def _digests(seen: bytes) -> set[bytes]:
+    return {seen[start : start + DIGEST] for start in range(0, len(seen), DIGEST)}
 
 
 def _plan(settings: Settings, new: Gathered, num_remembered: int, folder: Path, keep_versions: int) -> list[str]:

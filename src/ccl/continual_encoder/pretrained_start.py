@@ -10,9 +10,10 @@ import torch
 
 from ccl.catalogue import BACKBONES, CLASS_PATH, TIMM, foreign_kind
 from ccl.continual_encoder.choose_settings import choose_start, is_on_gpu
-from ccl.continual_encoder.folder import ENCODER, STARTED, EncoderFolder, Ledger
+from ccl.continual_encoder.folder import ASKED, ENCODER, EncoderFolder
 from ccl.continual_encoder.frozen_encoder import STUDENT
 from ccl.continual_encoder.images import SILENT, listing_bad_images
+from ccl.continual_encoder.ledger import STARTED, Ledger
 from ccl.data import MAX_BAD, collected, find_images
 from ccl.encoders.factory import PRETRAINED, make_backbone, reads
 from ccl.encoders.stages import stages
@@ -87,11 +88,12 @@ def begin_from(
         # The encoder alone: what learns beside it is made when the first images are known.
         encoder = build_encoder(settings, torch.device("cpu"), start.tensors)
         tensors = {f"{STUDENT}{name}": value for name, value in encoder.state_dict().items()}
-        past = {"steps": [], "seen": [], "next_id": 0, "weights": start.line}
-        folder.versions.remove(0)  # of a process that was killed here
+        past = {"steps": [], "next_id": len(digests), "weights": start.line}
+        folder.versions.remove(0)  # of a process that was killed here: no ledger has it
         parts = {"learner": tensors, "memory": memory.state_dict()}
-        folder.save(0, None, parts, digests, past, settings, ledger.asked)
-        ledger.record(STARTED, version=0, **about, line=start.line, num_kept=len(memory))
+        begun = {**about, "line": start.line, "num_kept": len(memory)}
+        folder.save(ledger, 0, None, parts, b"".join(digests), past, settings, {ASKED: ledger.asked, STARTED: begun})
+        ledger.record(STARTED, version=0, **begun)
         folder.write(ledger)
 
 

@@ -1,5 +1,6 @@
 """Classifiers on a version's features: fitted on labelled images, measured beside baselines, kept in a file, asked."""
 
+import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -320,7 +321,15 @@ def save_classifier(classifier: Classifier, path: str | Path) -> None:
     path = Path(path)
     check_target(path, [SUFFIX], "a classifier")
     tensors = {name: getattr(classifier.linear, name).contiguous() for name in _TENSORS}
-    write_file(path, to_bytes(tensors, {"ccl": classifier.about.model_dump_json()}))
+    about = classifier.about.model_dump_json()
+    write_file(path, to_bytes(tensors, {"ccl": about, "sha256": _digest(about, tensors)}))
+
+
+def _digest(about: str, tensors: Mapping[str, Tensor]) -> str:
+    state = hashlib.sha256(about.encode())
+    for name in _TENSORS:
+        state.update(tensors[name].contiguous().numpy().tobytes())
+    return state.hexdigest()
 
 
 def load_classifier(path: str | Path) -> Classifier:
@@ -333,10 +342,14 @@ def load_classifier(path: str | Path) -> Classifier:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            about = About.model_validate_json((file.metadata() or {}).get("ccl", ""), strict=True)
+            said = file.metadata() or {}
+            about = About.model_validate_json(said.get("ccl", ""), strict=True)
             if sorted(file.keys()) != sorted(_TENSORS):
                 raise ValueError(f"it holds {', '.join(sorted(file.keys()))[:80]}, not {', '.join(_TENSORS)}")
-            weights, bias, centre, scale = (file.get_tensor(name).clone() for name in _TENSORS)
+            tensors = {name: file.get_tensor(name).clone() for name in _TENSORS}
+        if "sha256" in said and said["sha256"] != _digest(said["ccl"], tensors):  # older ones have none
+            raise ValueError("its SHA-256 is not its own")
+        weights, bias, centre, scale = tensors.values()
         num_classes, num_features = len(about.classes), about.num_features
         shapes = [(num_classes, num_features), (num_classes,), (num_features,), (num_features,)]
         for tensor, shape in zip((weights, bias, centre, scale), shapes, strict=True):

@@ -19,6 +19,8 @@ NUM_NEIGHBOURS = 10
 _ENTRIES = 2**24  # of a similarity matrix held at one time
 _DECIMALS = 9  # similarities that differ by less are equal: rounding must not choose neighbours
 FEWEST_ROWS = 10  # fewer images say nothing
+COLLAPSED = "collapsed"  # how a verdict begins, and a fault
+NOT_FINITE = "the features contain nan or infinity"
 
 
 def neighbour_overlap(before: Tensor, after: Tensor, k: int = NUM_NEIGHBOURS) -> float:
@@ -129,7 +131,7 @@ class Drift:
             uniformity=pair(lambda one: _measured(uniformity, one.first)),
             effective_rank=pair(lambda one: _measured(effective_rank, one.first)),
             group_agreement=pair(lambda one: group_agreement(one.features, groups, k)),
-            reasons=_collapse(after),
+            reasons=collapse(after),
             start_agreement=math.nan if start_features is None else group_agreement(start_features, groups, k),
         )
 
@@ -138,15 +140,15 @@ class Drift:
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 
-def _measured(measure: Callable[..., float], *rows: Tensor) -> float:
-    return measure(*rows) if all(map(_is_measurable, rows)) else math.nan
-
-
-def _collapse(reading: Reading) -> tuple[str, ...]:
+def collapse(reading: Reading) -> tuple[str, ...]:
     """The signs of collapse in words; few rows have few directions whatever the encoder, and show none."""
     if not all(torch.isfinite(rows).all() for rows in (reading.features, reading.first, reading.second)):
-        return ("the features contain nan or infinity",)
+        return (NOT_FINITE,)
     return Health.of(reading.first).reasons if len(reading.first) >= FEWEST_ROWS else ()
+
+
+def _measured(measure: Callable[..., float], *rows: Tensor) -> float:
+    return measure(*rows) if all(map(_is_measurable, rows)) else math.nan
 
 
 def _plain(value: Any) -> Any:

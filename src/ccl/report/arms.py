@@ -13,7 +13,8 @@ from ccl.errors import UserError
 from ccl.report.measures import Measure
 from ccl.report.seed_statistics import Estimate, estimate
 from ccl.runs.run_folder import RunRecord
-from ccl.settings import Settings, flattened, own_defaults
+from ccl.section import flattened
+from ccl.settings import Settings, own_defaults
 from ccl.strategies import STRATEGIES, matters, strategy_title
 
 # Where things lie and how they are saved, watched and spread over cores: not part of what was measured.

@@ -17,15 +17,15 @@ LOCK, STATUS, SETTINGS = ".lock", "status.json", "settings.yaml"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of folder: what it is called, the option that names it, the file that marks it."""
+    """A kind of folder: what it is called, the option that names it, the files that mark it."""
 
     title: str  # with its article
     option: str
-    marker: str
+    markers: tuple[str, ...]  # any of them
     status: str = "."  # the folder below it with the status of its holder
 
 
-RUN = Kind("a run folder", "--out", SETTINGS)
+RUN = Kind("a run folder", "--out", (SETTINGS,))
 
 
 @contextmanager
@@ -71,10 +71,10 @@ def is_held(folder: Path) -> bool:
 
 def _refuse_other_files(folder: Path, kind: Kind, named: str) -> None:
     """A folder with anything in it must be of this kind, except for what a process killed at its start leaves."""
-    if not folder.exists() or (folder / kind.marker).exists():
+    if not folder.exists() or any((folder / name).exists() for name in kind.markers):
         return
     if any(name != LOCK and not (name.startswith(".") and ".part" in name) for name in os.listdir(folder)):
-        raise UserError(f"{named} is not {kind.title} and not empty: it has no {kind.marker}; name another folder")
+        raise UserError(f"{named} is not {kind.title} and not empty: it has no {kind.markers[0]}; name another folder")
 
 
 def read_status(folder: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import pytest
 from drops import TINY, Deliver
 
 from ccl.continual_encoder.feature_files import read_features
+from ccl.continual_encoder.folder import EncoderFolder
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -168,13 +169,12 @@ def test_a_state_from_its_first_drop_to_a_rollback(
     assert (code, "read by version 1" in told) == (0, True)
 
 
-def test_a_refused_version_is_told_and_leaves_by_exit_code_1(shell: Command, deliver: Deliver, tmp_path: Path) -> None:
+def test_a_refused_version_is_told_and_leaves_by_exit_code_3(shell: Command, deliver: Deliver, tmp_path: Path) -> None:
     state = tmp_path / "state"
     shell("learn", deliver("week-1"), "--into", state, *assignments(TINY))
-    path = state / "state.json"
     code, told, _ = shell("learn", deliver("week-2", "textures"), "--into", state, "--max-drop", "0")
-    before, after = json.loads(path.read_text())["events"][-1]["health"]["group_agreement"]
-    assert code == (1 if after < before else 0)
+    before, after = EncoderFolder(state).ledger().events[-1]["health"]["group_agreement"]
+    assert code == (3 if after < before else 0)
     assert ("not promoted" in told) == (after < before)
 
 
@@ -203,8 +203,8 @@ def test_verify_finds_a_flipped_bit_and_what_is_missing(shell: Command, deliver:
     shell("learn", deliver("week-1"), "--into", state, *assignments(TINY))
     code, told, _ = shell("verify", state)
     assert (code, told.splitlines()[-1]) == (0, "all is well")
-    assert "version 1: good, 1 drops" in told
-    (state / "seen" / "00000001.bin").unlink()
+    assert "good      version 1: 1 drops" in told
+    (state / "steps" / "00000001" / "metrics.jsonl").unlink()
     assert shell("verify", state)[0] == 1
     weights = state / "versions" / "00000001" / "state.safetensors"
     content = bytearray(weights.read_bytes())
@@ -218,4 +218,4 @@ def test_verify_finds_a_flipped_bit_and_what_is_missing(shell: Command, deliver:
 def test_what_is_no_state_is_refused(shell: Command, tmp_path: Path, command: str) -> None:
     code, _, error = shell(command, tmp_path)
     assert code == 2
-    assert "is not an encoder folder: it has no state.json" in error
+    assert "is not an encoder folder: it has no ledger.json" in error

@@ -1,6 +1,5 @@
 """Settings chosen for images nobody has described, and for each drop its own effort."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,9 @@ from ccl.continual_encoder import choose_settings
 from ccl.continual_encoder.choose_settings import DropSize, changed, choose, choose_effort, refuse_mistakes
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.errors import UserError
+from ccl.loading import read_settings
 from ccl.runs.session import Session
+from ccl.sealed_json import unseal
 from ccl.settings import Settings
 
 
@@ -145,11 +146,11 @@ def test_drops_of_a_folder_choose_anew_and_what_was_asked_for_stays(
     encoder = ContinualEncoder.create(tmp_path / "state", **{**FREE, "memory": {"clusters": 3, "budget": 12}})
     seen.clear()  # a mistake is looked for with a choice of its own
     encoder.learn(deliver("week-1"), **QUIET)
-    first = EncoderFolder(encoder.folder).settings()
+    first = read_settings(encoder.folder / "settings.yaml")
     seen[:] = seen[-1:]
     encoder.learn(deliver("week-2", "textures"), settings={"batch_size": 9}, **QUIET)
     encoder.learn(deliver("week-3", "textures", 40, 20), **QUIET)
-    last = EncoderFolder(encoder.folder).settings()
+    last = read_settings(encoder.folder / "settings.yaml")
     assert [(one.num_new, one.num_remembered, one.num_seen) for one in seen] == [(30, 0, 0), (30, 12, 30), (20, 12, 60)]
     assert (first.batch_size, last.batch_size) == (first.epochs + 10, 9)  # asked for once, it stays
     assert last.epochs == 3
@@ -168,7 +169,7 @@ def test_later_drops_keep_the_rate_of_an_objective_that_brings_its_optimizer(tmp
     for week, domain in (("week-1", "symbols"), ("week-2", "textures")):
         (outcome,) = encoder.learn(deliver(week, domain), **QUIET)
         assert outcome.kind == "learned"
-        now = EncoderFolder(encoder.folder).settings()
+        now = read_settings(encoder.folder / "settings.yaml")
         assert (now.encoder.backbone, now.optimizer.name, now.optimizer.learning_rate) == ("vit_tiny", "adamw", 1e-3)
 
 
@@ -180,13 +181,12 @@ def test_a_drop_that_is_resumed_keeps_what_it_chose(
         patched.setattr(Session, "save", _plug)
         with pytest.raises(ConnectionResetError):
             encoder.learn(deliver("week-1"), settings={"temperature": 0.3}, **QUIET)
-    before = EncoderFolder(encoder.folder).settings()
-    drop = json.loads((encoder.folder / "learning" / "drop.json").read_text())
+    drop = unseal((encoder.folder / "learning" / "drop.json").read_bytes())
     assert drop["asked"]["temperature"] == 0.3
     monkeypatch.setattr(choose_settings, "choose_effort", _other)  # a later ccl may choose otherwise
     (outcome,) = encoder.learn(deliver("week-1"), **QUIET)
     assert outcome.kind == "learned"
-    assert EncoderFolder(encoder.folder).settings() == before
+    assert EncoderFolder(encoder.folder).load(1).about["settings"] == drop["settings"]
     assert encoder._folder.load(1).about["asked"]["temperature"] == 0.3
 
 

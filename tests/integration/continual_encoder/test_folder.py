@@ -13,7 +13,8 @@ from disk_calls import hear_of_disk_calls
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder
-from ccl.continual_encoder.folder import LEDGER, EncoderFolder, Ledger
+from ccl.continual_encoder.folder import EncoderFolder
+from ccl.continual_encoder.ledger import BEFORE, LEDGER, Ledger
 from ccl.errors import UserError
 from ccl.training.checkpoint import DamagedError
 
@@ -27,17 +28,17 @@ def test_a_version_is_on_the_disk_before_it_is_current(
     encoder.learn(deliver("week-1"), progress=False)
     current = max(at for at, call in enumerate(made) if call == ("replace", LEDGER))
     assert made[current - 1][0] == "fsync"
-    assert made[current - 1][1].startswith(".state.")  # the file itself, still aside
+    assert made[current - 1][1].startswith(".ledger.")  # the file itself, still aside
     assert made[current + 1] == ("fsync", ".")
     before = made[:current]
-    for folder, name in (("versions", "00000001"), ("seen", "00000001.bin"), (".", "settings.yaml")):
+    for folder, name in (("versions", "00000001"), (".", "settings.yaml")):
         path = os.path.normpath(os.path.join(folder, name))
         renamed = max(at for at, call in enumerate(before) if call == ("replace", path))
         assert ("fsync", folder) in before[renamed:]  # its name is on the disk
     assert ("fsync", f"versions/.saving-{os.getpid()}-1/state.safetensors") in before
 
 
-@pytest.mark.parametrize("last", [1, 2, 3, 4])
+@pytest.mark.parametrize("last", range(1, 8))
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_before_each_call_the_old_version_is_current_and_after_the_rename_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int, is_killed: bool
@@ -65,14 +66,14 @@ def test_before_each_call_the_old_version_is_current_and_after_the_rename_the_ne
             interrupted()
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        assert code == (-signal.SIGKILL if last < 4 else 0)
-    elif last < 4:
+        assert code == (-signal.SIGKILL if last < 7 else 0)
+    elif last < 7:
         with pytest.raises(OSError, match="No space left"):
             interrupted()
-        assert os.listdir(tmp_path) == [LEDGER]
+        assert sorted(os.listdir(tmp_path)) == [BEFORE, LEDGER][last < 3 :]
     else:
         interrupted()
-    assert state.ledger().current == (1 if last <= 2 else 2)  # the calls: sync the file, rename it, sync the folder
+    assert state.ledger().current == (1 if last <= 5 else 2)  # twice: sync the file, rename it, sync the folder
     state.write(Ledger(current=3, latest=3))
     assert state.ledger().current == 3
 

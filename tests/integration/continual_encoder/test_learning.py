@@ -1,6 +1,5 @@
 """A state through its days: drops learned, known, refused, broken off, rolled back; and what must not be lost."""
 
-import json
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from ccl.errors import UserError
 from ccl.runs.folder_lock import locked, read_status
 from ccl.runs.run_folder import read_rows
 from ccl.runs.session import Session
+from ccl.sealed_json import seal, unseal
 from ccl.training.checkpoint import by_part
 
 QUIET: dict[str, Any] = {"progress": False}
@@ -154,7 +154,7 @@ def test_broken_off_anywhere_the_same_call_goes_on_to_the_same_bits(
     assert fingerprint(encoder.folder) == fingerprint(kept(2, strategy))
 
 
-@pytest.mark.parametrize("moment", ["write", "remember_seen", "write_settings", "forget_learning", "prune"])
+@pytest.mark.parametrize("moment", ["write", "save", "write_settings", "forget_learning", "prune"])
 def test_broken_off_while_a_version_is_promoted(
     made: Made, kept: Callable[..., Path], deliver: Deliver, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -218,7 +218,7 @@ def test_a_worse_version_is_refused_and_taken_later_without_learning_again(
     (refused,) = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=5, **QUIET)
     assert (refused.kind, refused.version, encoder.version) == ("refused", 1, 1)
     assert "fell from 80.0 to 70.0 %, by 10.0 points, and 5 are allowed" in refused.message
-    rows = (encoder.folder / "learning" / "metrics.jsonl").read_bytes()
+    rows = (encoder.folder / "steps" / "00000002" / "metrics.jsonl").read_bytes()
     again = encoder.learn(deliver("week-2", "textures"), probe=labelled, max_drop=5, **QUIET)
     assert again[0].kind == "refused"
     assert [event["kind"] for event in encoder.events] == ["learned", "refused"]
@@ -367,12 +367,12 @@ def test_a_full_disk_leaves_the_old_version_and_the_work_done(
 
 def test_folders_of_the_future_and_broken_ones_are_refused(tmp_path: Path, made: Made) -> None:
     encoder = made()
-    ledger = json.loads((encoder.folder / "state.json").read_text())
-    (encoder.folder / "state.json").write_text(json.dumps({**ledger, "format": 99}))
+    path = encoder.folder / "ledger.json"
+    path.write_bytes(seal(unseal(path.read_bytes()) | {"format": 99}))
     with pytest.raises(UserError, match="made by a newer ccl; update ccl"):
         ContinualEncoder.open(encoder.folder)
-    (encoder.folder / "state.json").write_text(json.dumps(ledger)[:50])
-    with pytest.raises(UserError, match=r"state\.json can't be read"):
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(UserError, match=r"ledger\.json is damaged"):
         ContinualEncoder.open(encoder.folder)
     with pytest.raises(UserError, match="is not an encoder folder"):
         ContinualEncoder.open(tmp_path / "nowhere")
