@@ -3,18 +3,18 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from functools import partial
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ccl.data.decoding import BadImageError
 from ccl.data.image_sources import ImageSource
 from ccl.views.random_draws import NUM_BOX_DRAWS, ViewKey, drawn_boxes
 from ccl.views.recipes import Recipe
+from ccl.views.worker_pool import WorkerPool
 
 Crops = list[Tensor]  # uint8 (M, 3, S, S) for each view that is asked for, of the M pictures chosen for it
 _DIVISORS = (8, 4, 2)  # what JPEG decoders offer; crops of photographs then differ by a grey level of 255 on average
@@ -53,29 +53,24 @@ class Task:
     asked: Sequence[AskedView]  # the plain one is the last
 
 
-@dataclass(frozen=True)
-class PictureCrops(Dataset[Crops]):
-    """Tasks in, the crops of their pictures out, not yet flipped or coloured."""
-
-    recipe: Recipe
-
-    def __getitem__(self, task: Task) -> Crops:
-        num = len(task.turns)
-        draws = [one.key.uniforms(task.pictures.ids, task.turns, NUM_BOX_DRAWS) for one in task.asked if one.key]
-        uniforms = torch.stack(draws, 1) if draws else torch.empty(num, 0, NUM_BOX_DRAWS)  # (N, V, K)
-        everyone = torch.ones(num, dtype=torch.bool)
-        masks = [everyone if one.chosen is None else one.chosen for one in task.asked]  # (N,) each
-        crops: list[list[Tensor]] = [[] for _ in task.asked]
-        for position in range(num):
-            wanted = [number for number, mask in enumerate(masks) if mask[position]]
-            if not wanted:
-                continue
-            views = [number for number in wanted if number < len(draws)]
-            cut = Cutting(self.recipe, uniforms[position, views], len(views) < len(wanted))
-            for number, pixels in zip(wanted, cut.cut(task.pictures, position), strict=True):
-                crops[number].append(pixels)
-        none = torch.empty(0, 3, self.recipe.size, self.recipe.size, dtype=torch.uint8)
-        return [torch.stack(view) if view else none for view in crops]
+def cut_pictures(recipe: Recipe, task: Task) -> Crops:
+    """The crops of a task's pictures, not yet flipped or coloured."""
+    num = len(task.turns)
+    draws = [one.key.uniforms(task.pictures.ids, task.turns, NUM_BOX_DRAWS) for one in task.asked if one.key]
+    uniforms = torch.stack(draws, 1) if draws else torch.empty(num, 0, NUM_BOX_DRAWS)  # (N, V, K)
+    everyone = torch.ones(num, dtype=torch.bool)
+    masks = [everyone if one.chosen is None else one.chosen for one in task.asked]  # (N,) each
+    crops: list[list[Tensor]] = [[] for _ in task.asked]
+    for position in range(num):
+        wanted = [number for number, mask in enumerate(masks) if mask[position]]
+        if not wanted:
+            continue
+        views = [number for number in wanted if number < len(draws)]
+        cut = Cutting(recipe, uniforms[position, views], len(views) < len(wanted))
+        for number, pixels in zip(wanted, cut.cut(task.pictures, position), strict=True):
+            crops[number].append(pixels)
+    none = torch.empty(0, 3, recipe.size, recipe.size, dtype=torch.uint8)
+    return [torch.stack(view) if view else none for view in crops]
 
 
 @dataclass
@@ -123,55 +118,37 @@ def _cut(picture: Image.Image, box: Sequence[float], size: int) -> Tensor:
     return torch.from_numpy(np.array(cut)).permute(2, 0, 1)
 
 
-class _Tasks(Sampler[Task]):
-    """What a loader is to do next; a loader asks for an order of indices, and hands out whatever it is given."""
-
-    def __init__(self) -> None:
-        self.tasks: Iterable[Task] = ()
-
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self.tasks)
-
-
 class Workers:
     """Processes that cut batches ahead of time; they stay from one epoch, step or probe to the next."""
 
     def __init__(self, recipe: Recipe, num_workers: int, pin_memory: bool) -> None:
         self.recipe, self.num_workers, self.pin_memory = recipe, num_workers, pin_memory
-        self._tasks = _Tasks()
-        self._loader: DataLoader[Crops] | None = None
+        self._pool: WorkerPool[Task, Crops] | None = None
         self._is_busy = False
 
     def cut(self, tasks: Iterable[Task]) -> Iterator[Crops]:
         """The crops of each task, in order; tasks are asked for a few ahead."""
-        if self._is_busy:  # someone reads while another is half-way: a loader has one place only
+        if self._is_busy:  # someone reads while another is half-way
             yield from Workers(self.recipe, self.num_workers, self.pin_memory).cut(tasks)
             return
         self._is_busy = True
         try:
-            self._tasks.tasks = tasks
-            if self._loader is None:
-                self._loader = self._started()
-            yield from self._loader
+            for crops in self._answers(tasks):
+                yield [view.pin_memory() for view in crops] if self.pin_memory else crops
         except BadImageError as error:
-            self._loader = None
-            # That of a process comes with its traceback, whose last line is "module.BadImageError: PATH: reason".
-            what = str(error).strip().splitlines()[-1].rpartition(f"{BadImageError.__name__}: ")[2]
-            raise LostImageError(f"{what}; put it back as it was, and the same command resumes") from error
+            raise LostImageError(f"{error}; put it back as it was, and the same command resumes") from error
         finally:
-            self._is_busy, self._tasks.tasks = False, ()
+            self._is_busy = False
 
-    def _started(self) -> DataLoader[Crops]:
-        return DataLoader(
-            PictureCrops(self.recipe),
-            batch_size=None,
-            sampler=cast(Sampler[int], self._tasks),
-            num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0,
-            pin_memory=self.pin_memory,
-            generator=torch.Generator(),  # its own, because a loader otherwise takes a number from torch's global one
-        )
+    def _answers(self, tasks: Iterable[Task]) -> Iterator[Crops]:
+        work = partial(cut_pictures, self.recipe)
+        if self.num_workers == 0:
+            return map(work, tasks)
+        if self._pool is None or not self._pool.is_open:
+            self._pool = WorkerPool(work, self.num_workers)
+        return self._pool.map(tasks)
 
     def close(self) -> None:
         """End the worker processes; a later batch starts new ones."""
-        self._loader = None
+        if self._pool is not None:
+            self._pool.close()
