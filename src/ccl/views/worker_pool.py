@@ -31,6 +31,7 @@ _Waiting = queue.SimpleQueue[tuple[Any, "Future[_Reply]"] | None]
 
 _AHEAD = 2  # tasks for each worker that are asked for before their answers are needed
 _LOOK = 1.0  # seconds between two looks at workers that are waited for
+_KILLED = 5.0  # seconds in which a process that is killed is gone
 _STOPPED_LOOKS = 5  # in a row at which a worker is stopped: one that a debugger looks into is so for a moment
 _IDLE_LOOKS = 1800  # in a row between which a busy one used no processor: slow disks and stores take minutes
 
@@ -93,7 +94,7 @@ class WorkerPool(Generic[Task, Answer]):
                     worker.look()
             except (EOFError, OSError) as error:  # a connection broke: the process is about to end
                 for worker in self._workers:
-                    worker.process.join(_LOOK if worker.is_busy else 0)
+                    worker.process.join(_KILLED if worker.is_busy else 0)
                     worker.look()
                 raise LostWorkerError("can't be reached") from error
             for hook in while_waiting:
@@ -150,7 +151,7 @@ def _end(workers: list[_Worker], waiting: _Waiting) -> None:
         waiting.put(None)
         worker.process.kill()  # it may be stopped; and it holds nothing but what it read
     for worker in workers:
-        worker.process.join(_LOOK)
+        worker.process.join(_KILLED)
 
 
 def _serve(work: Callable[[Any], Any], connection: Connection, other: Connection) -> None:
