@@ -24,8 +24,8 @@ from ccl.data import (
     collected,
     find_held,
     find_images,
+    finding_images,
     gather,
-    inputs,
     load_dataset,
     median_side,
     squared,
@@ -701,7 +701,7 @@ def test_a_picture_turns_upright_and_one_that_is_broken_is_named() -> None:
 
 
 def test_endless_lines_are_no_paths(here: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "_MAX_LINE", 100)
+    monkeypatch.setattr(finding_images, "_MAX_LINE", 100)
     (here / "list.txt").write_bytes(b"x" * 10_000)
     with pytest.raises(UserError, match=f"line 1: there is no file or folder '{'x' * 100}'"):
         gather(["list.txt"], scratch)
