@@ -13,7 +13,6 @@ import ccl
 from ccl import UserError, catalogue, trusted_classes
 from ccl.catalogue import imported, own_classes
 from ccl.loading import dump_settings, load_settings, parsed, read_settings
-from ccl.reading import read_reading_settings
 
 PATH = "strange:Part"
 SETTINGS = ["encoder.backbone", "objective", "retention", "composition", "weight_rule", "memory.selection"]
@@ -65,8 +64,7 @@ def is_refused(setting: str = "encoder.backbone", path: str = PATH) -> bool:
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_reading_a_folder_imports_nothing_and_using_it_is_refused(tmp_path: Path, setting: str, path: str) -> None:
     folder = strange_folder(tmp_path, setting, path)
-    for read in (read_settings, read_reading_settings):
-        settings = read(folder / "settings.yaml")
+    settings = read_settings(folder / "settings.yaml")
     assert own_classes(read_settings(folder / "settings.yaml").model_dump()) == [(setting, path)]
     assert settings.seed == 0
     with pytest.raises(UserError, match=f"{folder}: its {setting} is {path}, and importing that would run code"):
