@@ -16,11 +16,11 @@ from ccl.continual_encoder import feature_files
 from ccl.continual_encoder.folder import EncoderFolder, folder_status, pin_version, promote, roll_back
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, frozen, frozen_start
 from ccl.continual_encoder.images import SILENT, found_images, listing_bad_images, name_of, read_images, tell_left_out
+from ccl.continual_encoder.ledger import COLLAPSED
 from ccl.data import MAX_BAD, EncodedSource, Images, ImageSource, collected
 from ccl.data.dataset import labelled_dataset
 from ccl.data.folders import scan
 from ccl.errors import UserError, counted
-from ccl.evaluation.drift import COLLAPSED
 from ccl.training import Observer
 
 if TYPE_CHECKING:  # each use loads what it needs: drawing and templates take a second

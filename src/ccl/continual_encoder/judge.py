@@ -13,11 +13,12 @@ from torch import Tensor
 
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder, started, thawed
+from ccl.continual_encoder.ledger import COLLAPSED
 from ccl.continual_encoder.probe_classifiers import labelled_accuracy
 from ccl.data import Dataset, ImageSource, evenly_spaced
 from ccl.encoders import evaluating, extract
 from ccl.evaluation import Drift, Reading, recognition
-from ccl.evaluation.drift import COLLAPSED, FEWEST_ROWS, NOT_FINITE, collapse
+from ccl.evaluation.drift import FEWEST_ROWS, NOT_FINITE, collapse
 from ccl.evaluation.health import effective_rank
 from ccl.memory import RehearsalMemory
 from ccl.settings import Settings

@@ -22,6 +22,7 @@ UNSEALED = "state.json"  # the ledger of format 1, which becomes one of format 2
 VERSIONS = "versions"  # the folder of the versions, each of which says enough to rebuild the ledger
 FORMAT = 2
 LEARNED, REFUSED, PROMOTED, ROLLED_BACK = "learned", "refused", "promoted", "rolled back"  # events of versions
+COLLAPSED = "collapsed"  # how a verdict begins, and a fault
 STARTED = "started"  # the event of an encoder that starts from weights
 
 

@@ -19,7 +19,6 @@ NUM_NEIGHBOURS = 10
 _ENTRIES = 2**24  # of a similarity matrix held at one time
 _DECIMALS = 9  # similarities that differ by less are equal: rounding must not choose neighbours
 FEWEST_ROWS = 10  # fewer images say nothing
-COLLAPSED = "collapsed"  # how a verdict begins, and a fault
 NOT_FINITE = "the features contain nan or infinity"
 
 
