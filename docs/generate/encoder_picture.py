@@ -30,7 +30,7 @@ def learn(out: Path, epochs: int) -> Path:
             for position in (found.test_labels == label).nonzero().flatten()[:LABELLED].tolist():
                 (folder / f"{position:03d}.png").write_bytes(found.test.encoded(position))
     own = out / "my-encoder"
-    if (own / "state.json").exists():
+    if (own / "ledger.json").exists():
         encoder = ccl.ContinualEncoder.open(own)
     else:
         small = {"encoder": {"backbone": "convnet"}, "memory": {"budget": 100}, "threads": 1}

@@ -18,7 +18,7 @@ _TURN = 3.0  # seconds that the other ranks wait before they report
 
 
 def main() -> None:
-    """Entry point; exit codes: 0 done, 2 the user's mistake, 130 and 143 stopped by a signal, 1 the rest."""
+    """Entry point; exit codes: 0 done, 2 your mistake, 3 not promoted, 130, 143 stopped by a signal, 1 else."""
     import typer
 
     from ccl.cli.app import app
