@@ -7,6 +7,7 @@ removed; what a kill leaves has a hidden name with `.part` in it and is never re
 import csv
 import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -66,7 +67,17 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object
     ):
         # Text is quoted, because Python before 3.13 leaves a lone carriage return bare.
         writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-        writer.writerows([columns, *rows])
+        writer.writerows(
+            [csv_text(cell) if isinstance(cell, str) else cell for cell in row] for row in (columns, *rows)
+        )
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")  # apostrophes too, so that one less always gives the text back
+
+
+def csv_text(text: str) -> str:
+    """A text as a cell: what a spreadsheet would take for a formula gets an apostrophe in front."""
+    return f"'{text}" if _FORMULA.match(text) else text
 
 
 @contextmanager

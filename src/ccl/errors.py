@@ -2,12 +2,14 @@
 
 import difflib
 import importlib
+import re
 import signal
+import unicodedata
 from collections.abc import Collection, Iterable
 
 
 class UserError(ValueError):
-    """Something the user gave is wrong; each line of the message says what, and what to do instead.
+    """Something the user gave is wrong; each argument is a line that says what, and what to do instead.
 
     >>> try:
     ...     ccl.load_settings("demo", ["epoch=3"])
@@ -15,6 +17,9 @@ class UserError(ValueError):
     ...     print(error)
     unknown setting 'epoch'; did you mean 'epochs'?
     """
+
+    def __str__(self) -> str:
+        return masked("\n".join(map(str, self.args)))
 
 
 class RefusedError(UserError):
@@ -32,6 +37,31 @@ class StoppedError(BaseException):
     def exit_code(self) -> int:
         """The exit code for a signal, as shells define it: 130 for SIGINT, 143 for SIGTERM."""
         return 128 + self.signal_number
+
+
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control and format characters (bidi marks), surrogates, breaks of lines
+_USER = re.compile(r"(\w://)(?:[^/\s?#'\"]+|[^/\s?#'\":]+:(?!\d+/)[^\s?#'\"]*)@")  # user:password@, also "pass/word"
+_SECRET = r"[\w.%-]*(?:token|sig|secret|passw|pwd|key|cred|auth|session)[\w.%-]*|x-(?:amz|goog)-[\w-]+"
+_QUERY = re.compile(rf"([?&;#](?:{_SECRET})=)[^&;#\s'\"]+", re.IGNORECASE)
+
+
+def masked(text: str) -> str:
+    """A text without the credentials that stand in an address: before its host, or in its query."""
+    return _QUERY.sub(r"\1***", _USER.sub(r"\1***@", text)) if "://" in text or "=" in text else text
+
+
+def printable(text: str, keeps: str = "") -> str:
+    """A text, of which something may come from outside, as one line for a terminal: shown, and never obeyed.
+
+    What no reader would see, and breaks of the line, become visible escapes; credentials are masked.
+    """
+    line = masked(text)
+    if line.isprintable():
+        return line
+    return "".join(
+        char if char in keeps or unicodedata.category(char) not in _UNSEEN else char.encode("unicode_escape").decode()
+        for char in line
+    )
 
 
 def how_to_install(extra: str) -> str:

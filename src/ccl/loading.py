@@ -76,7 +76,7 @@ def validated(values: Mapping[str, Any], *, are_whole: bool = False) -> Settings
     except ValidationError as error:
         causes = [entry.get("ctx", {}).get("error") for entry in error.errors()]
         is_refused = any(isinstance(cause, RefusedError) for cause in causes)
-        raise (RefusedError if is_refused else UserError)("\n".join(_explain(error, setting_names(model)))) from None
+        raise (RefusedError if is_refused else UserError)(*_explain(error, setting_names(model))) from None
 
 
 def dump_settings(settings: Settings) -> str:

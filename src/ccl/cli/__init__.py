@@ -22,7 +22,7 @@ def main() -> None:
     import typer
 
     from ccl.cli.app import app
-    from ccl.errors import StoppedError, UserError
+    from ccl.errors import StoppedError, UserError, printable
 
     try:
         sys.exit(app(prog_name="ccl", standalone_mode=False))
@@ -31,7 +31,7 @@ def main() -> None:
             _say(_in_a_line(message, getattr(error, "ctx", None)))
         sys.exit(2)
     except UserError as error:
-        _say(*str(error).splitlines())
+        _say(*map(str, error.args))
         sys.exit(2)
     except StoppedError as stopped:
         if _rank() == 0:
@@ -46,7 +46,8 @@ def main() -> None:
         _say(str(error))
         sys.exit(1)
     except Exception:
-        traceback.print_exc()
+        for line in traceback.format_exc().splitlines():
+            print(printable(line), file=sys.stderr)
         print("ccl: this is a fault of ccl, not yours; please report it with the lines above", file=sys.stderr)
         sys.exit(1)
 
@@ -68,8 +69,10 @@ def _rank() -> int:
 
 def _say(*lines: str) -> None:
     """Print the last lines of a command; only the first rank reports what all ranks would."""
+    from ccl.errors import printable
+
     rank = _rank()
     if rank > 0:
         time.sleep(_TURN)
     for line in lines:
-        print(f"ccl: {f'rank {rank}: ' if rank else ''}{line}", file=sys.stderr)
+        print(f"ccl: {f'rank {rank}: ' if rank else ''}{printable(line)}", file=sys.stderr)

@@ -9,6 +9,7 @@ from ccl.cli.encode import encode
 from ccl.cli.export import export
 from ccl.cli.learn import learn
 from ccl.cli.methods import methods
+from ccl.cli.options import echo
 from ccl.cli.predict import predict
 from ccl.cli.probe import probe
 from ccl.cli.report import report
@@ -38,7 +39,7 @@ def _version(wanted: bool) -> None:
         import ccl
 
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-        typer.echo(f"ccl {ccl.__version__}, torch {torch.__version__}, Python {platform.python_version()}, {device}")
+        echo(f"ccl {ccl.__version__}, torch {torch.__version__}, Python {platform.python_version()}, {device}")
         raise typer.Exit
 
 

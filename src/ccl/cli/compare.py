@@ -95,17 +95,17 @@ def run_and_report(
         print_tables(tables, out / f"{name}.html", console)
     for failure in outcome.failures:
         first, *rest = str(failure.reason).splitlines()
-        typer.echo(f"ccl: {failure.cell.row}, seed {failure.cell.seed} failed: {first}", err=True)
+        options.echo(f"ccl: {failure.cell.row}, seed {failure.cell.seed} failed: {first}", err=True)
         for line in [*rest, f"its whole output: {failure.job.log}"]:
-            typer.echo(f"     {line}", err=True)
+            options.echo(f"     {line}", err=True)
     if outcome.failures:
         failed = f"{len(outcome.failures)} of {len(cells)} runs failed and are not in the tables"
-        typer.echo(f"ccl: {failed}; the same command tries them again", err=True)
+        options.echo(f"ccl: {failed}; the same command tries them again", err=True)
     if outcome.num_under_way:
         followed = "the same command without --detach follows them"
-        typer.echo(f"· {outcome.num_under_way} of {len(cells)} runs are with Slurm; {followed}")
+        options.echo(f"· {outcome.num_under_way} of {len(cells)} runs are with Slurm; {followed}")
     if outcome.num_waiting:
         waiting = f"{outcome.num_waiting} of {len(cells)} runs were not submitted"
-        typer.echo(f"ccl: {waiting}; the same command submits them", err=True)
+        options.echo(f"ccl: {waiting}; the same command submits them", err=True)
     if outcome.failures or outcome.num_waiting:
         raise typer.Exit(1)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import typer
 
+from ccl.cli.options import echo
+
 
 def doctor(
     measure: bool = typer.Option(
@@ -20,7 +22,7 @@ def doctor(
     Example: ccl doctor --measure
     """
     for name, text in _findings(measure):
-        typer.echo(f"{name:<12} {text}")
+        echo(f"{name:<12} {text}")
 
 
 def _findings(measure: bool) -> Iterator[tuple[str, str]]:

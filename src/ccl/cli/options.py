@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ccl.errors import UserError, did_you_mean
+from ccl.errors import UserError, did_you_mean, printable
 
 if TYPE_CHECKING:
     from ccl.runs.grid import Launcher
@@ -59,6 +59,11 @@ TRUST: Any = typer.Option(
     False, "--trust", callback=_trust, help="Import the classes of their own that a folder's settings name; remembered."
 )
 VERSION: Any = typer.Option(None, "--version", min=0, help="Which version of the encoder; else the pinned, or current.")
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print one line; what came from outside is shown, never obeyed."""
+    typer.echo(printable(text), err=err)
 
 
 def with_data(assignments: list[str], data_root: str | None, download: bool) -> list[str]:

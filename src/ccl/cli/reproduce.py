@@ -70,8 +70,10 @@ def reproduce(
 def _show_cost(cells: "list[Cell]", out: Path, scale: str, is_here: bool, yes: bool) -> None:
     """Show what is still to be run, before it starts; the paper's scale without a GPU needs --yes."""
     import torch
+    from rich.console import Console
 
     from ccl.errors import UserError, counted
+    from ccl.runs.display import note
     from ccl.runs.forecast import clock, seconds_here, work_of
     from ccl.runs.run_folder import is_finished
 
@@ -87,7 +89,7 @@ def _show_cost(cells: "list[Cell]", out: Path, scale: str, is_here: bool, yes: b
         seconds = {kind: seconds_here(*asked) for kind, asked in kinds.items()}
         total = sum(work.cost * seconds[one.strategy, one.objective] for one, work in zip(left, works, strict=True))
         text += f": about {clock(total)} in one process here"
-    typer.echo(f"· to be run: {text}")
+    note(Console(), f"to be run: {text}")
     if scale == "paper" and is_here and not has_gpu and not yes:
         raise UserError(
             "--scale paper is a GPU job and this machine has none; use --scale mini, or --yes to start anyway"

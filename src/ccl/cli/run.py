@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ccl.cli.options import DATA_ROOT, DOWNLOAD, PRESET, SET, with_data
+from ccl.cli.options import DATA_ROOT, DOWNLOAD, PRESET, SET, echo, with_data
 
 if TYPE_CHECKING:
     from ccl.settings import Settings
@@ -43,7 +43,7 @@ def run(
         raise UserError("--out DIR is missing: the run folder to make or to resume")
     is_alone = "RANK" not in os.environ  # ranks ask the first, so that none leaves while the others wait for it
     if is_alone and is_finished(settings, out):
-        typer.echo(f"{out} holds this run already, complete; nothing to do")
+        echo(f"{out} holds this run already, complete; nothing to do")
         return
 
     from ccl import ranks  # after the settings: a typo is reported at once, torch takes seconds
@@ -86,4 +86,4 @@ def _show_cost(settings: "Settings") -> None:
         "time": f"about {whole} here at {1 / seconds:,.0f} images/s, measured just now; probes come on top",
     }
     for term, words in rows.items():
-        typer.echo(f"{term:<10} {words}")
+        echo(f"{term:<10} {words}")

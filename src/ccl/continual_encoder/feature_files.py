@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ccl.atomic_files import check_target, make_folder, replacing, write_file
+from ccl.atomic_files import check_target, csv_text, make_folder, replacing, write_file
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.data import MAX_BAD, Found, ImageSource, write_bad_images
 from ccl.errors import UserError, require
@@ -81,7 +81,7 @@ def _write_csv(path: Path, rows: NDArray[np.float32], names: Sequence[str], vers
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         file.write(",".join(["path", "version", *(f"f{number}" for number in range(rows.shape[1]))]) + "\n")
         for name, row in zip(names, rows, strict=True):
-            file.write(line % (name.replace('"', '""'), *row.tolist()))
+            file.write(line % (csv_text(name).replace('"', '""'), *row.tolist()))
 
 
 def _write_parquet(path: Path, rows: NDArray[np.float32], names: Sequence[str], version: int, about: str) -> None:

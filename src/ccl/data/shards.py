@@ -26,7 +26,7 @@ from ccl.data.object_store import is_remote
 from ccl.data.parquet_shards import index_parquet, open_parquet
 from ccl.data.shard_index import Reader, Shard, ShardIndex, index_of
 from ccl.data.tar_shards import index_tar, open_tar
-from ccl.errors import UserError
+from ccl.errors import UserError, masked
 
 PREFIX = "shards:"  # before a pattern, wherever images or datasets are named
 FORMATS = {".tar": (index_tar, open_tar), ".parquet": (index_parquet, open_parquet)}  # how each is indexed, read
@@ -50,9 +50,9 @@ class ShardSource(ImageSource):
         try:
             index = _recent_index(shard)
         except (OSError, ValueError):  # gone or changed
-            return f"{shard.path}::{place}"
+            return f"{masked(shard.path)}::{place}"
         key = index.keys[int(np.searchsorted(index.records["place"], place))] if index.keys else place
-        return f"{shard.path}::{key}"
+        return f"{masked(shard.path)}::{key}"
 
     def encoded(self, position: int) -> bytes:
         number, place, num_bytes = self.records[position].item()
@@ -215,7 +215,7 @@ def read_shards(pattern: str, root: Path, progress: Progress | None = None) -> D
         raise UserError(f"all shards of {pattern!r} are called val… or test…, so there is nothing to learn from")
     whole = open_shards(paths, progress)  # both parts at once: keys must be distinct over both
     is_test, is_labelled = are_test[whole.source.records["shard"]], whole.labels >= 0
-    name = os.path.basename(pattern) or root.resolve().name
+    name = os.path.basename(masked(pattern)) or root.resolve().name
     if is_labelled.any():
         return labelled_dataset(name, *whole[:3], is_test, _unlabelled(whole, is_labelled), whole.notes)
     train, notes = whole.source.subset(torch.from_numpy(np.flatnonzero(~is_test))), whole.notes

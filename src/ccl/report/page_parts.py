@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from ccl.data import BadImageError
 from ccl.data.decoding import decode
+from ccl.errors import printable
 from ccl.report.tables import markdown, text
 
 SIDE = 96  # longest side of an embedded image
@@ -25,6 +26,7 @@ def render(package: str, name: str, **values: object) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_shown,
         loader=FunctionLoader(_template),
     )
     environment.filters |= {"cell": text, "markdown": markdown, "file_name": lambda path: Path(path).name or path}
@@ -34,6 +36,11 @@ def render(package: str, name: str, **values: object) -> str:
     look = Markup(_template("ccl.report:look.css"))
     shared = {"look": look, "script": Markup(script), "script_hash": f"sha256-{digest}"}  # ours: not escaped
     return environment.get_template(f"{package}:{name}").render(**shared, **values)
+
+
+def _shown(value: object) -> object:
+    """What an expression of a template gives: a text from outside as on a terminal, but with its lines and tabs."""
+    return printable(value, keeps="\n\t") if type(value) is str else value
 
 
 def _template(name: str) -> str:

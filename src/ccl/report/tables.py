@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccl.atomic_files import csv_text
+from ccl.errors import printable
 from ccl.report.seed_statistics import Difference, Estimate
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def to_csv(table: Table) -> str:
     """Header and rows only, for programs: an estimate takes a column each for mean, std, interval and seeds."""
     has_spread = [any(isinstance(row[place], Estimate) for row in table.rows) for place in range(len(table.columns))]
     counts = [len(_PARTS) if spread else 1 for spread in has_spread]
-    lines = [[[column + part for part in _PARTS] for column in table.columns]]
+    lines = [[[csv_text(printable(column + part)) for part in _PARTS] for column in table.columns]]
     lines += [[_fields(cell) for cell in row] for row in table.rows]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -76,7 +78,7 @@ _PARTS = ("", ", std", ", low", ", high", ", seeds")
 
 def _fields(cell: Cell) -> list[str]:
     if not isinstance(cell, Estimate):
-        plain = "" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else cell
+        plain = "" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else csv_text(printable(cell))
         return [plain, *[""] * (len(_PARTS) - 1)]
     numbers = (cell.mean, cell.std, cell.low, cell.high)
     return [*("" if math.isnan(number) else f"{number:.3f}" for number in numbers), str(cell.num)]
@@ -110,6 +112,7 @@ def to_rich(table: Table, width: int = 80) -> "RichTable":
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    table = _printable(table)
     shown = _fitting(table, width)
     left_out = [column for place, column in enumerate(table.columns) if place not in shown]
     note = f"Not shown for want of room: {', '.join(left_out)}. {table.note}" if left_out else table.note
@@ -124,11 +127,18 @@ def to_rich(table: Table, width: int = 80) -> "RichTable":
     return made
 
 
+def _printable(table: Table) -> Table:
+    rows = tuple(tuple(printable(cell) if isinstance(cell, str) else cell for cell in row) for row in table.rows)
+    columns, spare = (tuple(map(printable, names)) for names in (table.columns, table.spare))
+    title, note, warning = map(printable, (table.title, table.note, table.warning))
+    return Table(title, columns, rows, note, spare, warning)
+
+
 def print_tables(tables: Iterable[Table], page: Path, console: "Console") -> None:
     """The tables on a terminal, and below them where the page of the same runs is."""
     for table in tables:
         console.print(to_rich(table, console.width))
-    console.print(f"· the page to look at: {page}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"· the page to look at: {printable(str(page))}", markup=False, highlight=False, soft_wrap=True)
 
 
 _FIRST = 14  # characters for the names, at least
@@ -154,5 +164,5 @@ def _width(table: Table, place: int) -> int:
 
 def markdown(plain: str) -> str:
     """One line that neither Markdown nor HTML can misread."""
-    line = " ".join(plain.splitlines())
+    line = printable(" ".join(plain.splitlines()))
     return html.escape(line, quote=False).replace("\\", "\\\\").replace("|", "\\|")

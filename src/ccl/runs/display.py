@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from ccl.errors import printable
 from ccl.strategies import STRATEGIES, strategy_title
 from ccl.training import Observer, Remembered
 
@@ -113,11 +114,12 @@ class RichDisplay(Display):
         self._bar(f"{self._title}: preparing", 1.0)
 
     def _bar(self, text: str, total: float, **shown: Any) -> None:
+        text = printable(text)
         if self._progress is None:
             percent = TextColumn("{task.percentage:>3.0f} %")
-            about = TextColumn("{task.fields[about]}", style="dim")
+            about = TextColumn("{task.fields[about]}", style="dim", markup=False)
             bar = BarColumn(bar_width=24)
-            described = TextColumn("{task.description}")
+            described = TextColumn("{task.description}", markup=False)
             self._progress = Progress(described, bar, percent, about, console=self.console, transient=True)
             self._progress.start()
             self._task = self._progress.add_task(text, total=total, about="")
@@ -149,5 +151,5 @@ def make_display() -> PlainDisplay | RichDisplay:
 
 
 def note(console: Console, text: str) -> None:
-    """Print one line, without markup."""
-    console.print(f"· {text}", markup=False, highlight=False, soft_wrap=True)
+    """Print one line, without markup; what came from outside is shown, never obeyed."""
+    console.print(f"· {printable(text)}", markup=False, highlight=False, soft_wrap=True)

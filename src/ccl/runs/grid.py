@@ -215,7 +215,7 @@ def _unfinished(cells: Sequence[Cell], folder: Path) -> list[Cell]:
         except UserError as error:
             conflicts += str(error).splitlines()
     if conflicts:
-        raise UserError("\n".join(conflicts))
+        raise UserError(*conflicts)
     return unfinished
 
 

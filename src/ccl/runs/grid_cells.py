@@ -104,7 +104,7 @@ def _refuse_mistakes(grid: Grid, own: Settings, assignments: Sequence[str]) -> N
         if given.get(key, False):
             mistakes.append(f"--set {assignment}: a grid takes it from {_AXES[key]}")
     if mistakes:
-        raise UserError("\n".join(mistakes))
+        raise UserError(*mistakes)
 
 
 def _folder_name(settings: Settings, own: Settings, keys: Sequence[str]) -> str:

@@ -138,7 +138,7 @@ class CheckpointStore:
                 self._bad[folder] = error.path, error.reason
         if self._bad:
             lines = [f"{path}: {reason}" for path, reason in self.bad]
-            raise UserError("\n".join([f"{self.folder}: no good checkpoint left; move it away to begin anew", *lines]))
+            raise UserError(f"{self.folder}: no good checkpoint left; move it away to begin anew", *lines)
         return None
 
     def check(self) -> list[Finding]:
