@@ -157,6 +157,14 @@ def test_no_unsafe_calls() -> None:
     assert [path for path in MODULES if unsafe.search(path.read_text())] == []
 
 
+def test_nothing_is_printed_raw() -> None:
+    """Lines reach a terminal by `ccl.errors.printable`: here, and where rich shows them."""
+    raw = re.compile(r"(?<![.\w])print\(|typer\.echo\(|sys\.std(out|err)\.write")
+    found = {str(path.relative_to(PACKAGE)) for path in MODULES if raw.search(path.read_text())}
+    # An example in a docstring; JSON, which has escapes of its own.
+    assert found == {"cli/__init__.py", "cli/options.py", "errors.py", "cli/status.py"}
+
+
 def test_files_are_renamed_and_synced_in_one_place() -> None:
     """So that nothing is written aside without being on the disk before it has its name."""
     by_hand = re.compile(r"os\.(replace|fsync)\(")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ccl.cli.options import ENCODER
+from ccl.cli.options import ENCODER, echo
+from ccl.errors import masked
 
 if TYPE_CHECKING:
     from ccl.continual_encoder.folder import EncoderFolder
@@ -29,7 +30,7 @@ def status(
     if as_json:
         import json
 
-        typer.echo(json.dumps(now, indent=1))
+        typer.echo(masked(json.dumps(now, indent=1)))
     else:
         _show(encoder_folder, now)
     if now["damage"]:
@@ -47,26 +48,26 @@ def _show(folder: "EncoderFolder", now: Mapping[str, Any]) -> None:
     console, steps = Console(), now["steps"]
     if not steps:
         started = next((f", and starts from {e['weights']}" for e in now["events"] if e["kind"] == STARTED), "")
-        typer.echo(f"{folder.path} has learned nothing yet{started}")
+        echo(f"{folder.path} has learned nothing yet{started}")
     if now["damage"]:
-        typer.echo(f"version {now['current']}, the current one, is damaged: {now['damage']}")
+        echo(f"version {now['current']}, the current one, is damaged: {now['damage']}")
     if steps:
         num_images = counted(sum(step["num_images"] for step in steps), "image")
         good = f"{now['newest_good']} is the newest good one" if now["damage"] else f"{now['current']} is current"
-        typer.echo(f"{folder.path}: version {good}, {num_images} learned in {counted(len(steps), 'drop')}")
+        echo(f"{folder.path}: version {good}, {num_images} learned in {counted(len(steps), 'drop')}")
         for table in (history(steps, folder.ledger(), now["versions"]), *probe_and_health(steps[-1])):
             console.print(to_rich(table, console.width))
-        typer.echo(steps[-1]["verdict"])
-        typer.echo(gains_line(steps[-1]))
+        echo(steps[-1]["verdict"])
+        echo(gains_line(steps[-1]))
         for line in step_warnings(steps[-1]):
-            typer.echo(f"warning: {line}")
+            echo(f"warning: {line}")
     for event in now["events"]:
         if event["kind"] == "refused":
             is_there = event.get("version") in now["candidates"]
             way = f"; ccl promote {folder.path} {event['version']}" if is_there else ""
-            typer.echo(f"refused: {event['name']}: {event['reason']}{way}")
+            echo(f"refused: {event['name']}: {event['reason']}{way}")
     if now["learning"]:
-        typer.echo(f"a drop is being learned ({now['learning']})")
+        echo(f"a drop is being learned ({now['learning']})")
 
 
 def rollback(
@@ -81,7 +82,7 @@ def rollback(
     """
     from ccl.continual_encoder.continual_encoder import ContinualEncoder
 
-    typer.echo(f"version {ContinualEncoder.open(folder).rollback(to)} is current again")
+    echo(f"version {ContinualEncoder.open(folder).rollback(to)} is current again")
 
 
 def promote(
@@ -96,7 +97,7 @@ def promote(
     """
     from ccl.continual_encoder.continual_encoder import ContinualEncoder
 
-    typer.echo(f"version {ContinualEncoder.open(folder).promote(version)} is current")
+    echo(f"version {ContinualEncoder.open(folder).promote(version)} is current")
 
 
 def pin(
@@ -117,6 +118,6 @@ def pin(
     if off or version is not None:
         encoder.pin(version)
     if encoder.pinned is None:
-        typer.echo("nothing is pinned: the current version is used")
+        echo("nothing is pinned: the current version is used")
     else:
-        typer.echo(f"version {encoder.pinned} is pinned" + ("" if version else f"; ccl pin {folder} --off unpins it"))
+        echo(f"version {encoder.pinned} is pinned" + ("" if version else f"; ccl pin {folder} --off unpins it"))

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from ccl.cli.options import echo
 from ccl.errors import counted
 
 
@@ -27,12 +28,12 @@ def verify(
     encoder_folder, states = EncoderFolder(folder), list[str]()
     found = check_encoder(encoder_folder, repair) if encoder_folder.exists() else check_run(folder, repair)
     for one in found:
-        typer.echo(f"{one.state:<8}  {one.what}{f': {one.about}' if one.about else ''}")
+        echo(f"{one.state:<8}  {one.what}{f': {one.about}' if one.about else ''}")
         states.append(one.state)
     faults = states.count("mendable") + states.count("lost")
     if not faults:
-        typer.echo("all is well")
+        echo("all is well")
         return
     advice = f"; ccl verify {folder} --repair mends what is mendable" if "mendable" in states else ""
-    typer.echo(f"{counted(faults, 'fault')}{advice}")
+    echo(f"{counted(faults, 'fault')}{advice}")
     raise typer.Exit(1)

@@ -20,8 +20,9 @@ from ccl.continual_encoder.ledger import COLLAPSED
 from ccl.data import MAX_BAD, EncodedSource, Images, ImageSource, collected
 from ccl.data.dataset import labelled_dataset
 from ccl.data.folders import scan
-from ccl.errors import UserError, counted
+from ccl.errors import UserError, counted, printable
 from ccl.training import Observer
+from ccl.trusted_classes import named
 
 if TYPE_CHECKING:  # each use loads what it needs: drawing and templates take a second
     from ccl.continual_encoder.exporting import Exported
@@ -164,7 +165,8 @@ class ContinualEncoder:
             raise UserError(f"keep_versions must be at least 1, got {keep_versions}")
         display = progress if not isinstance(progress, bool) else make_display() if progress else SILENT
         labelled = None if probe is None else Path(probe)
-        name = name or name_of(images)
+        name = printable(name or name_of(images))
+        named(settings or {})
         options = Options(name, settings or {}, labelled, max_drop, restart, keep_versions, max_bad, dry_run)
         outcomes = list["Outcome"]()
         for drop in drops(self._folder, images, chunk):

@@ -73,8 +73,8 @@ class EncoderFolder:
                 f"{self.path} is not an encoder folder: it has no {LEDGER}; "
                 f"`ccl learn IMAGES --into {self.path}` makes one"
             )
-        ledger = read_ledger(self.path)
-        read_from(self.path, ledger.asked, ledger.identity)
+        ledger, has_identity = read_ledger(self.path), (self.path / LEDGER).exists()
+        read_from(self.path, ledger.asked, ledger.identity if has_identity else "")
         return ledger
 
     def make(self, asked: Mapping[str, Any]) -> None:
@@ -107,7 +107,8 @@ class EncoderFolder:
         """All of a version's settings, as it says itself."""
         from ccl.loading import validated  # which imports every part of the method
 
-        read_from(self.path, about["settings"], about.get("folder", ""))
+        for values in (about["settings"], about.get(ASKED, {})):
+            read_from(self.path, values, about.get("folder", ""))
         return validated(about["settings"], are_whole=True)
 
     def current_about(self) -> dict[str, Any]:
@@ -245,6 +246,7 @@ class EncoderFolder:
             "settings": settings.model_dump(mode="json"),
             **about,
         }
+        read_from(self.path, about["settings"], ledger.identity)  # as in `write`
         weights = {"weights": past["weights"]} if "weights" in past else {}  # that it started from
         self.versions.save(joined_parts(parts), about | weights, {SEEN_FILE: seen}, number)
         ledger.latest, ledger.hashes[number] = max(ledger.latest, number), self.versions.describe(number)[1]

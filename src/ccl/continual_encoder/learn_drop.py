@@ -235,7 +235,7 @@ class _Drop:
     def _begun_settings(self) -> Settings:
         """The settings of the drop under way; those of format 1 stand in the folder."""
         if "settings" in self.begun:
-            return self.folder.settings(self.begun)
+            return self.folder.settings({**self.begun, "folder": self.ledger.identity})
         return read_settings(self.folder.path / SETTINGS)
 
     def _pending(self, new: Gathered, before: Settings | None, typical: int) -> tuple[dict[str, Any], Settings]:
