@@ -5,7 +5,7 @@ The views are not those of the training, but the encoder has trained on the imag
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from ccl.views import Viewer
 MOMENT = (-1, -2)  # the views of no step and no selection, the same before and after
 _BATCH = 512
 _MOST_REMEMBERED = 4096  # remembered images that are read, at even distances
+_SHARE_OF_LOOKS = 0.02  # of the time of the epochs, that looking for collapse may take
 _MOST_RECOGNISED = 256  # at even distances: enough for a change of some points, and cheap beside the learning
 # Conventions of a verdict. On one seed of the demo, for 200 images in the middle of the first step's clusters, a step
 # of CCL changed 20 to 25 % of their neighbours and took up to 3.8 points of agreement, a step of Finetuning 26 to 44 %
@@ -75,7 +76,9 @@ def judged(
     if labelled is not None:
         known = past[-1]["accuracy"] if past else None
         accuracy = labelled_accuracy(after, labelled, known, before, start)
-    found = [f"{name} contains nan or infinity" for name in not_finite(learner)][:1] + faults(after, start, images)
+    found = [f"{name} contains nan or infinity" for name in not_finite(learner)][:1] + faults(
+        after, lambda: start, images
+    )
     for encoder in (before, start):
         if encoder is not None:
             encoder.close()
@@ -175,7 +178,9 @@ def not_finite(learner: Learner) -> list[str]:
     return [name for name, value in learner.state_dict().items() if not torch.isfinite(value).all()]
 
 
-def faults(now: FrozenEncoder, start: FrozenEncoder, source: ImageSource, most: int = _MOST_RECOGNISED) -> list[str]:
+def faults(
+    now: FrozenEncoder, started_from: Callable[[], FrozenEncoder], source: ImageSource, most: int = _MOST_RECOGNISED
+) -> list[str]:
     """Why its features of these images are of no use, in words: not finite, or collapsed where the start's are not.
 
     Fresh small networks put all images near each other: what has lost little since is not taken for collapsed.
@@ -185,7 +190,7 @@ def faults(now: FrozenEncoder, start: FrozenEncoder, source: ImageSource, most: 
     some = source.subset(evenly_spaced(len(source), min(len(source), most)))
     found = collapse(reading := _read(now, some))
     if found and NOT_FINITE not in found:
-        before = _read(start, some)
+        before = _read(started_from(), some)
         spread = effective_rank(before.first) - 1  # directions beyond the one that a point has
         if collapse(before) or effective_rank(reading.first) - 1 > COLLAPSED_SHARE * spread:
             return []
@@ -197,24 +202,24 @@ class CollapsedError(Exception):
 
 
 class CollapseWatch(Observer):
-    """Looks at some of a drop's new images after each epoch but the last, once a quarter of them is over."""
+    """Looks at some of a drop's new images after its epochs, once a quarter of them is over, and before the last."""
 
     def __init__(
         self, folder: EncoderFolder, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource
     ) -> None:
         self._folder, self._settings, self._learner, self._viewer = folder, settings, learner, viewer
-        # Reading an image costs a quarter of learning it: two views of one in 24 are 2 % of an epoch.
-        self._images, self._most = images, max(2 * FEWEST_ROWS, min(_MOST_RECOGNISED, len(images) // 24))
+        self._images, self._most = images, max(2 * FEWEST_ROWS, min(_MOST_RECOGNISED, len(images) // 48))
+        # An image that is looked at passes forwards three times, and four times' worth where it is learned.
+        self._every = math.ceil(3 * self._most / (4 * len(images) * _SHARE_OF_LOOKS))
 
     def epoch_ends(self, step: int, epoch: int, learning_rate: float) -> None:
-        if not self._settings.epochs // 4 <= epoch < self._settings.epochs - 1:
+        epochs = self._settings.epochs
+        if (epoch + 1) % self._every or not epochs // 4 <= epoch < epochs - 1:
             return
-        settings, start = self._settings, started(self._folder, self._settings)
+        settings = self._settings
         now = FrozenEncoder(self._learner.product, self._viewer, settings.encoder, step, settings.data.resize)
-        found = faults(now, start, self._images, self._most)
-        start.close()
-        if found:
-            raise CollapsedError(f"stopped after epoch {epoch + 1} of {settings.epochs}")
+        if faults(now, lambda: started(self._folder, settings), self._images, self._most):
+            raise CollapsedError(f"stopped after epoch {epoch + 1} of {epochs}")
 
 
 def why_refused(step: Mapping[str, Any], allowed: float | None) -> str:

@@ -269,7 +269,7 @@ def test_a_candidate_is_looked_at_and_promoted_by_hand(
         patch.setattr(judge, "faults", lambda *_: ["collapsed: planted"])
         code, told, _ = shell("learn", more, "--into", folder)
     assert code == 3
-    assert "version 4 is not promoted: collapsed: planted; stopped after epoch 1 of 2; it stays as candidate 4" in told
+    assert "version 4 is not promoted: collapsed: planted; it stays as candidate 4" in told
     assert f"ccl promote {folder} 4" in shell("status", folder)[1]
     assert "collapsed: planted" in (folder / "report.html").read_text()
     encoder = ContinualEncoder.open(folder)
@@ -300,15 +300,15 @@ def test_collapse_in_the_middle_ends_the_drop(deliver: Deliver, folder: Path, mo
 
     def collapsing(watch: Any, step: int, epoch: int, rate: float) -> None:
         epochs.append(epoch)
-        if epoch == 3:
+        if epoch == 24:
             with torch.no_grad():
                 watch._learner.product.head[-1].weight.zero_()
         original(watch, step, epoch, rate)
 
     monkeypatch.setattr(judge.CollapseWatch, "epoch_ends", collapsing)
-    (outcome,) = ContinualEncoder.open(folder).learn(deliver("more"), settings={"epochs": 8}, **QUIET)
-    assert (outcome.kind, epochs) == ("refused", [0, 1, 2, 3])
-    assert "stopped after epoch 4 of 8" in outcome.message
+    (outcome,) = ContinualEncoder.open(folder).learn(deliver("more"), settings={"epochs": 32}, **QUIET)
+    assert (outcome.kind, epochs) == ("refused", list(range(25)))
+    assert "stopped after epoch 25 of 32" in outcome.message
 
 
 @pytest.fixture(autouse=True)
