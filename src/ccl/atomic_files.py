@@ -1,22 +1,27 @@
 """Atomic writes of files and folders: written beside, synced to disk, then renamed. Does not import torch.
 
 A reader, also after a kill or a power cut, finds the old content or the new, never a part. What an error leaves is
-removed; what a kill leaves has a hidden name with `.part` in it and is never read.
+removed; what a kill leaves has a hidden name with `.part` in it, is never read, and goes at the next write beside it.
 """
 
 import csv
 import errno
+import hashlib
 import os
 import re
 import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
 from ccl.errors import UserError
 
+_UNFINISHED = re.compile(r"\..*\.([0-9a-f]{8})-([0-9]{1,10})-[0-9a-f]{8}\.part(?:\..*)?", re.DOTALL)
 _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, the file, the user's part of the disk
 
 
@@ -83,11 +88,10 @@ def csv_text(text: str) -> str:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; at the end it takes the place of `path`. Missing folders are made."""
-    # Unlike any other, as two may write the same file, also on two machines; some writers look at the suffix. Cut, as
-    # it may not be too long where the name itself is not.
-    unfinished = path.with_name(f".{path.stem[:40]}.{uuid4().hex}.part{path.suffix}")
+    unfinished = beside(path)
     try:
         make_folder(path.parent)
+        _remove_leftovers(path.parent)
         yield unfinished
         move_into_place(unfinished, path)
     except OSError as error:
@@ -97,9 +101,47 @@ def replacing(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+def beside(path: Path) -> Path:
+    """A hidden name for what is to become `path`, unlike any other: two may write the same file, also on two machines.
+
+    Some writers look at the suffix. It is not too long where the name itself is not, and says who writes.
+    """
+    return path.with_name(f".{path.stem[:40]}.{_here()}-{os.getpid()}-{uuid4().hex[:8]}.part{path.suffix}")
+
+
+@cache
+def _here() -> str:
+    """Where the number of a process is its own: this machine since it was started, and this container."""
+    found = [socket.gethostname()]
+    with suppress(OSError):
+        found += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
+    return hashlib.sha256("|".join(found).encode(errors="replace")).hexdigest()[:8]
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Delete what killed processes were writing into a folder; of other machines what is older than a day."""
+    for name in os.listdir(folder):
+        if found := _UNFINISHED.fullmatch(name):
+            with suppress(OSError):  # another process removes it too
+                where, process = found.groups()
+                old = time.time() - (folder / name).lstat().st_mtime > 86_400
+                if old or (where == _here() and not _is_alive(int(process))):
+                    remove(folder / name)
+
+
+def _is_alive(process: int) -> bool:
+    if os.name == "posix":  # elsewhere the signal 0 ends it
+        try:
+            os.kill(process, 0)
+        except OSError as error:
+            return error.errno != errno.ESRCH
+    return True
+
+
 def write_folder(path: Path, contents: Mapping[str, bytes], unfinished: Path) -> None:
     """Write a new folder of files; `unfinished` is the path beside it that it has until it is complete."""
     remove(unfinished)  # of a killed process with the same id, as in containers
+    _remove_leftovers(path.parent)
     try:
         with naming_a_full_disk(path, sum(map(len, contents.values()))):
             unfinished.mkdir()
@@ -142,6 +184,12 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def discard(path: Path) -> None:
+    """Delete a folder, of which a kill leaves nothing under its name; it may be absent."""
+    with suppress(FileNotFoundError):
+        remove(path.rename(beside(path)))
 
 
 def check_target(path: Path, suffixes: Collection[str], what: str) -> None:

@@ -37,7 +37,7 @@ def deliver_to(
 
 
 _TIMES = {"created", "date", "when", *TIMES}  # and what follows from them
-_OWN = {"folder", "parent_sha256", "files"}  # an identity, and hashes of what has times in it
+_OWN = {"folder", "parent_sha256", "files", "began"}  # an identity, and hashes of what has times in it
 
 
 def fingerprint(folder: Path) -> dict[str, str]:

@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 from disk_calls import hear_of_disk_calls
 
-from ccl.atomic_files import append, make_folder, remove, replacing, write_csv, write_file, write_folder
+from ccl import atomic_files
+from ccl.atomic_files import (
+    append,
+    beside,
+    discard,
+    make_folder,
+    remove,
+    replacing,
+    write_csv,
+    write_file,
+    write_folder,
+)
 from ccl.errors import UserError
 
 Call = tuple[str, str, int]  # what was called, on which name, how many bytes were there
@@ -169,6 +180,39 @@ def test_a_failure_at_any_call_leaves_a_whole_folder_or_none(
     assert os.listdir(tmp_path) == (["7"] if number == 5 else [])
     if number == 5:
         assert sorted(os.listdir(tmp_path / "7")) == sorted(FILES)
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_a_killed_process_left_goes_at_the_next_write_beside_it(tmp_path: Path, is_folder: bool) -> None:
+    def make(path: Path) -> Path:
+        path.mkdir() if is_folder else path.touch()
+        return path
+
+    living = make(beside(tmp_path / "a.json"))
+    own = f"-{os.getpid()}-"
+    dead = make(living.with_name(living.name.replace(own, "-99999999-")))
+    elsewhere = make(living.with_name(".b.0123abcd-1-0123abcd.part.csv"))
+    write_file(tmp_path / "c.txt", "x")
+    assert not dead.exists()
+    assert living.exists()
+    assert elsewhere.exists()
+    os.utime(elsewhere, (0, 0))
+    write_folder(tmp_path / "d", FILES, tmp_path / ".saving-7")
+    assert living.exists()
+    assert not elsewhere.exists()
+
+
+def test_a_folder_is_discarded_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file(tmp_path / "a" / "b" / "c.txt", "x")
+    monkeypatch.setattr(atomic_files, "remove", _fail_to_remove)
+    with pytest.raises(InterruptedError):
+        discard(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    discard(tmp_path / "a")  # which is absent
+
+
+def _fail_to_remove(path: Path) -> None:
+    raise InterruptedError
 
 
 def test_removing_follows_no_link(tmp_path: Path) -> None:

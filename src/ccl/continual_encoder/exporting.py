@@ -22,7 +22,7 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from ccl.atomic_files import check_target, replacing, write_file, write_folder
+from ccl.atomic_files import beside, check_target, replacing, write_file, write_folder
 from ccl.catalogue import CLASS_PATH, TIMM, foreign_kind
 from ccl.continual_encoder.frozen_encoder import FrozenEncoder
 from ccl.data import ImageSource, chain, load_dataset, squared
@@ -248,7 +248,7 @@ def write_export(frozen: FrozenEncoder, path: Path, images: ImageSource | None =
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         path.rmdir()  # it is empty: that was checked
-    write_folder(path, contents, path.with_name(f".{path.name}.{os.getpid()}.part"))
+    write_folder(path, contents, beside(path))
     return Exported(path, "hub folder", exported.max_difference, exported.num_images), path / README
 
 

@@ -180,7 +180,7 @@ def begin(folder: Path, manifest: Manifest) -> None:
                 f"{folder} holds parts of others (another {wrong[0]} in {MANIFEST}); name another folder, "
                 "or give the same images, version and --part-images"
             )
-    elif folder.is_dir() and any(folder.iterdir()):
+    elif folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):  # hidden: of a kill
         raise UserError(f"{folder} is not empty and has no {MANIFEST}; name another folder")
     else:
         make_folder(folder)

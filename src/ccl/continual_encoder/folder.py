@@ -11,15 +11,15 @@
 A version is current from the moment the ledger names it. What a kill leaves before that is redone or swept away.
 """
 
-import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ccl.atomic_files import write_file
+from ccl.atomic_files import discard, write_file
 from ccl.continual_encoder.ledger import (
     BEFORE,
     LEDGER,
@@ -265,7 +265,8 @@ class EncoderFolder:
 
     def forget_learning(self) -> None:
         """Delete the drop under way, which was finished or is given up."""
-        shutil.rmtree(self.learning, ignore_errors=True)
+        with suppress(OSError):  # the next drop does it
+            discard(self.learning)
 
 
 def roll_back(folder: EncoderFolder, to: int | None) -> int:
@@ -317,6 +318,8 @@ def pin_version(folder: EncoderFolder, version: int | None) -> None:
         ledger = folder.ledger()
         if version is not None:
             folder.refuse_absent(ledger, version)
+        if ledger.pinned == version:
+            return
         ledger.pinned = version
         ledger.record("unpinned" if version is None else "pinned", version=version)
         folder.write(ledger)

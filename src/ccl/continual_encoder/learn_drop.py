@@ -8,6 +8,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ccl.atomic_files import write_file
+from ccl.atomic_files import discard, write_file
 from ccl.continual_encoder.choose_settings import FEWEST_IMAGES, DropSize, changed, choose, is_on_gpu, refuse_mistakes
 from ccl.continual_encoder.folder import ASKED, DIGEST, ENCODER, PROBE, STEPS, EncoderFolder
 from ccl.continual_encoder.folder_page import gains_line, kept_sentence, probe_and_health, step_warnings
@@ -131,7 +132,9 @@ def learn(folder: EncoderFolder, find: Find, display: Observer, options: Options
     """Take a drop in, or resume it."""
     with listing_bad_images(folder.path), StopRequest() as stop, locked(folder.path, ENCODER):
         ledger = folder.ledger() if folder.exists() else Ledger()
-        begun = {} if options.restart else read_begun(folder)
+        begun = {}
+        with suppress(UserError) if options.restart else nullcontext():
+            begun = read_begun(folder)
         folder.sweep(ledger, begun.get("version"))
         # A drop begun on another version than the current one became current just before a kill, or never will.
         if begun and (begun["parent"] != ledger.current or begun.get("version", ledger.latest + 1) in ledger.hashes):
@@ -314,7 +317,7 @@ class _Drop:
             self.display.note(f"the {which} is forgotten")
             for path in folder.learning.iterdir():
                 if path.name != UNPACKED:  # what was just unpacked is of this drop
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    discard(path)
         folder.write(self.ledger)  # first: it marks the folder as an encoder folder
         folder.learning.mkdir(parents=True, exist_ok=True)
         write_file(folder.learning / DROP, seal({**pending, "began": time.time()}))
@@ -409,12 +412,13 @@ def is_begun(folder: EncoderFolder) -> bool:
 def read_begun(folder: EncoderFolder) -> dict[str, Any]:
     """The drop under way, {} for none."""
     path = folder.learning / DROP
+    if not path.exists():
+        return {}
     try:
-        content = path.read_bytes() if path.exists() else b""
-        begun = dict(json.loads(content)) if content else {}
+        begun = dict(json.loads(content := path.read_bytes()))
         if "version" in begun or "sha256" in begun:  # of format 2
             begun = unseal(content)
-        return begun | {"parent": int(begun["parent"])} if begun else {}
+        return begun | {"parent": int(begun["parent"])}
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -168,6 +168,8 @@ def test_shares_broken_and_resumed_give_the_rows_of_one_pass(
     images = find_images([shards], tmp_path)
     manifest = Manifest.of(encoder, images.source, part_images=20)
     assert manifest.num_parts == 5
+    out.mkdir()
+    (out / ".manifest.0123abcd-1-0123abcd.part.json").touch()  # of a process that was killed
     begin(out, manifest)
     first = write_parts(out, manifest, encoder, images, parse_share("1/2"))
     assert [next(first), next(first)] == [(20, 0), (20, 0)]

@@ -178,6 +178,17 @@ def test_settings_of_a_drop_that_failed_are_forgotten(
     assert version.about["settings"]["temperature"] != 0.9
 
 
+def test_an_emptied_mark_of_a_drop_is_damage_and_a_restart_forgets_it(folder: Path, deliver: Deliver) -> None:
+    encoder, drop = ContinualEncoder.open(folder), deliver("more")
+    (mark := folder / "learning" / "drop.json").parent.mkdir()
+    mark.touch()
+    with pytest.raises(UserError, match=r"drop.json is damaged .*--restart forgets the unfinished drop"):
+        encoder.learn(drop, **QUIET)
+    assert mark.exists()
+    assert encoder.learn(drop, restart=True, **QUIET)[0].kind == "learned"
+    assert not mark.parent.exists()
+
+
 def _fail(*_: Any) -> None:
     raise ConnectionResetError("pulled the plug")
 
