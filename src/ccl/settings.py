@@ -279,7 +279,7 @@ _MAY_CHANGE = ("data.root", "data.download", "data.workers", "threads", "tracker
 _FILLED_IN = ("views.mean", "views.std", "views.size")
 
 
-def differences(before: Settings, now: Settings) -> list[str]:
+def differences(before: Settings, now: Settings, between: str = " -> ") -> list[str]:
     """One "name: before -> now" for each setting that differs and must not."""
     old, new = flattened(before.model_dump()), flattened(now.model_dump())
     found = []
@@ -287,5 +287,5 @@ def differences(before: Settings, now: Settings) -> list[str]:
         value, other = old.get(name), new.get(name)
         may_differ = name in _MAY_CHANGE or name.startswith("checkpoint.") or (name in _FILLED_IN and other is None)
         if value != other and not may_differ:
-            found.append(f"{name}: {value} -> {other}")
+            found.append(f"{name}: {value}{between}{other}")
     return found

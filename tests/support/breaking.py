@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor
@@ -81,3 +82,11 @@ def run_broken(settings: Settings, folder: Path, breaks: list[int]) -> None:
             continue
         return
     run(settings, folder, quiet())
+
+
+def run_broken_once(settings: Settings, folder: Path) -> None:
+    """Break the run off at the end of its third epoch."""
+    display, call = quiet(), break_after(2)
+    display.epoch_ends = lambda *_: call()  # type: ignore[method-assign]
+    with pytest.raises(BrokenError):
+        run(settings, folder, display)

@@ -10,6 +10,7 @@ from ccl.loading import dump_settings
 from ccl.runs.grid import CellState, Watcher
 from ccl.runs.grid_cells import Cell, Grid, make_cells
 
+PROTOCOL = '{"dataset": "made", "all_at_once": false, "steps": [{"name": "1"}, {"name": "2"}]}'
 STAND_IN = r"""#!{python} -S
 import fcntl, json, os, shutil, signal, sys, time
 _, settings, _, folder, *_ = sys.argv[sys.argv.index("run") :]  # SETTINGS --out FOLDER
@@ -42,7 +43,7 @@ if os.path.exists(os.path.join(grid, "fail")):
     sys.exit(print("ccl: no space left") or 1)
 signal.signal(signal.SIGTERM, stop)
 shutil.copy(settings, os.path.join(folder, "settings.yaml"))
-open(os.path.join(folder, "protocol.json"), "w").write('{{"all_at_once": false, "steps": [1, 2]}}')
+open(os.path.join(folder, "protocol.json"), "w").write('{protocol}')
 status("running")
 tell("begin")
 time.sleep(0 if os.path.exists(checkpoints) else {seconds})
@@ -54,7 +55,7 @@ tell("end")
 def install_run(folder: Path, python: str, seconds: float) -> Path:
     """Write it to a folder, to be called as Python would be: `PATH -m ccl run SETTINGS --out FOLDER`."""
     path = folder / "stand_in"
-    path.write_text(STAND_IN.format(python=python, seconds=seconds))
+    path.write_text(STAND_IN.format(python=python, seconds=seconds, protocol=PROTOCOL))
     path.chmod(0o755)
     return path
 
@@ -95,5 +96,5 @@ def complete(cell: Cell, folder: Path) -> None:
     """A run folder as a finished run leaves it."""
     folder.mkdir(parents=True)
     (folder / "settings.yaml").write_text(dump_settings(cell.settings))
-    (folder / "protocol.json").write_text('{"all_at_once": false, "steps": [1, 2]}')
+    (folder / "protocol.json").write_text(PROTOCOL)
     (folder / "status.json").write_text('{"state": "complete"}')

@@ -35,7 +35,7 @@ from ccl.continual_encoder.ledger import (
 from ccl.errors import UserError
 from ccl.memory import RehearsalMemory
 from ccl.reading import ReadingSettings, validated_reading_settings
-from ccl.runs.folder_lock import SETTINGS, Kind, locked, read_status
+from ccl.runs.folder_lock import SETTINGS, Kind, locked, shown_status
 from ccl.section import flattened
 from ccl.settings_files import read_yaml
 from ccl.training.checkpoint import Checkpoint, CheckpointStore, DamagedError, by_part, joined_parts
@@ -339,7 +339,9 @@ def folder_status(folder: EncoderFolder) -> dict[str, Any]:
         except DamagedError as error:
             damage, good = str(error), folder.newest_good(ledger)
             steps = [] if good is None else folder.load(good).about["steps"]
-    learning = read_status(folder.learning).get("state", "starting") if folder.learning.exists() else None
+    learning = None
+    if folder.learning.exists():
+        learning = shown_status(folder.learning, folder.path).get("state", "starting")
     return {
         "current": ledger.current,
         "pinned": ledger.pinned,

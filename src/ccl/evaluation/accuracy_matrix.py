@@ -104,11 +104,17 @@ class AccuracyMatrix:
     def from_csv(cls, path: Path | str) -> "AccuracyMatrix":
         """Read what `to_csv` wrote; at least one encoder must stand in it."""
         with Path(path).open(newline="", encoding="utf-8") as file:
-            header, *lines = list(csv.reader(file)) or [[]]
+            try:
+                header, *lines = list(csv.reader(file)) or [[]]
+            except csv.Error as error:
+                raise ValueError(f"{path}: not a table of accuracies: {error}") from error
         if tuple(header) != COLUMNS:
             raise ValueError(f"{path}: the columns must be {', '.join(COLUMNS)}")
         try:
-            matrix = cls(max((int(line[1]) for line in lines if line[1] != ALL_DATA), default=0))
+            num_steps = max((int(line[1]) for line in lines if line[1] != ALL_DATA), default=0)
+            if num_steps > len(lines):  # each step has a line of its own
+                raise ValueError(f"{num_steps} steps in {len(lines)} lines")
+            matrix = cls(num_steps)
             cells = {(str(after), data, probe): value for after, data, probe, value in matrix._cells()}
             for after, data, probe, accuracy in lines:
                 cells[after, data, probe].fill_(float(accuracy))

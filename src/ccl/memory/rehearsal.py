@@ -1,12 +1,14 @@
 """The rehearsal memory: the few images of the past that are kept, and vectors beside them where a part wants some."""
 
 import csv
+import io
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from ccl.atomic_files import remove, write_folder
 from ccl.data.image_sources import EncodedSource, ImageSource, SquaredSource
 from ccl.memory.budget import Budget, shares, survivors, within
 
@@ -110,14 +112,17 @@ class RehearsalMemory:
         self.vectors = {name.removeprefix(_VECTORS): rows for name, rows in state.items() if name.startswith(_VECTORS)}
 
     def write(self, folder: Path) -> None:
-        """Write the images as files, and `index.csv` with a row for each."""
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "index.csv").open("w", newline="") as file:
-            table = csv.writer(file)
-            table.writerow(["file", "id", "step", "cluster", "score"])
-            for number, content in enumerate(self.files):
-                suffix = next((suffix for magic, suffix in _SUFFIXES.items() if content.startswith(magic)), ".img")
-                name = f"{number:06d}{suffix}"
-                (folder / name).write_bytes(content)
-                about = [int(self.ids[number]), int(self.steps[number]) + 1, int(self.clusters[number])]
-                table.writerow([name, *about, float(self.scores[number])])
+        """Write the images as files, and `index.csv` with a row for each; it takes the place of an earlier one."""
+        index, contents = io.StringIO(newline=""), dict[str, bytes]()
+        table = csv.writer(index)
+        table.writerow(["file", "id", "step", "cluster", "score"])
+        for number, content in enumerate(self.files):
+            suffix = next((suffix for magic, suffix in _SUFFIXES.items() if content.startswith(magic)), ".img")
+            name = f"{number:06d}{suffix}"
+            contents[name] = content
+            about = [int(self.ids[number]), int(self.steps[number]) + 1, int(self.clusters[number])]
+            table.writerow([name, *about, float(self.scores[number])])
+        remove(folder)
+        write_folder(
+            folder, {"index.csv": index.getvalue().encode(), **contents}, folder.with_name(f".{folder.name}.part")
+        )

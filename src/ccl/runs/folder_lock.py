@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ccl.errors import UserError
+from ccl.runs.file_types import Status, typed
+from ccl.sealed_json import unseal
 
 LOCK, STATUS, SETTINGS = ".lock", "status.json", "settings.yaml"
+_UNSEALED = Status.model_fields.keys() - {"files"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def locked(folder: Path, kind: Kind = RUN) -> Iterator[None]:
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0.2)
     except Timeout:
-        status = read_status(folder / kind.status)
+        status = shown_status(folder / kind.status, folder)
         holder = "another process, which has just begun"  # and has written no status
         if "pid" in status:
             holder = f"process {status['pid']} on {status.get('host', 'this machine')}"
@@ -56,7 +59,7 @@ def locked(folder: Path, kind: Kind = RUN) -> Iterator[None]:
         lock.release()
 
 
-def is_held(folder: Path) -> bool:
+def is_held(folder: Path, if_unknown: bool = False) -> bool:
     """Whether a living process, here or on another machine, has the run folder."""
     if not (folder / LOCK).exists():
         return False
@@ -66,7 +69,7 @@ def is_held(folder: Path) -> bool:
     except Timeout:
         return True
     except OSError:  # the lock can't be opened at all: the run itself will report why
-        return False
+        return if_unknown
 
 
 def _refuse_other_files(folder: Path, kind: Kind, named: str) -> None:
@@ -78,9 +81,37 @@ def _refuse_other_files(folder: Path, kind: Kind, named: str) -> None:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """The content of status.json; {} where there is none that can be read."""
+    """The content of status.json, {} where there is none; raises UserError where it can't be relied on."""
+    path = folder / STATUS
     try:
-        status = json.loads((folder / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = path.read_bytes()
+        status = json.loads(content)
+        # Those of before are not sealed, and a sealed one with a flipped bit in the name of its seal is none of them.
+        if not isinstance(status, dict) or not status.keys() <= _UNSEALED:
+            status = unseal(content)
+        return typed(Status, status)
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    return status if isinstance(status, dict) else {}
+    except OSError as error:
+        raise UserError(f"can't read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error}); {advice(folder)}") from None
+
+
+def shown_status(folder: Path, lock: Path | None = None) -> dict[str, Any]:
+    """The status as people are to see it; `lock` is the folder whose lock its process holds, if it is another."""
+    try:
+        return as_shown(read_status(folder), lock or folder)
+    except UserError:
+        return {"state": "unknown"}
+
+
+def as_shown(status: Mapping[str, Any], lock: Path) -> dict[str, Any]:
+    """A status; one that says "running" while nobody holds the lock was left by a process that was killed."""
+    is_killed = status.get("state") == "running" and not is_held(lock, if_unknown=True)
+    return {**status, **({"state": "stopped (killed)"} if is_killed else {})}
+
+
+def advice(folder: Path) -> str:
+    """What to do about a damaged file of a run folder."""
+    return f"`ccl verify {folder} --repair` mends what can be mended"

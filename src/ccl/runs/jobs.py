@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ccl.errors import UserError
 from ccl.runs.folder_lock import is_held, read_status
 from ccl.runs.run_folder import METRICS, PROTOCOL
 
@@ -31,7 +33,9 @@ class Job:
         return ["run", str(self.settings), "--out", str(self.folder)]
 
     def is_complete(self) -> bool:
-        return read_status(self.folder).get("state") == "complete"
+        with suppress(UserError):  # of a damaged one the run itself says what is wrong
+            return read_status(self.folder).get("state") == "complete"
+        return False
 
     def is_held(self) -> bool:
         """Whether a living process, here or on another machine, works on it."""
@@ -50,7 +54,7 @@ class Job:
             num_steps = 1 if protocol["all_at_once"] else len(protocol["steps"])
             done = (row["step"] - 1) * epochs + row["epoch"]
             return min(1.0, float(done / (num_steps * epochs)))
-        except (OSError, ValueError, KeyError, StopIteration):
+        except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError, StopIteration):
             return 0.0
 
     def log_size(self) -> int:

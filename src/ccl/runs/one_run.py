@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 
 from ccl import ranks
+from ccl.atomic_files import replacing, write_file
 from ccl.data import describe, write_bad_images
 from ccl.evaluation import AccuracyMatrix, embed_evenly
 from ccl.reading import build_device, build_viewer, uses_channels_last
@@ -20,7 +21,17 @@ from ccl.runs.build import Start, build_learner, build_plan, build_selection, bu
 from ccl.runs.folder_lock import locked
 from ccl.runs.forecast import refuse_too_large
 from ccl.runs.probing import Prober
-from ccl.runs.run_folder import CHECKPOINTS, EMBEDDINGS, ENCODER, MEMORY, PROTOCOL, RunRecord, is_finished, read_run
+from ccl.runs.run_folder import (
+    BAD_IMAGES,
+    CHECKPOINTS,
+    EMBEDDINGS,
+    ENCODER,
+    MEMORY,
+    PROTOCOL,
+    RunRecord,
+    is_finished,
+    read_run,
+)
 from ccl.runs.session import Session, code_hash
 from ccl.runs.stream_builder import Stream, build_stream
 from ccl.runs.trackers import make_trackers
@@ -83,7 +94,7 @@ def _weights(start: Start | None, folder: Path) -> dict[str, str]:
         return {"weights": f"{start.line}; SHA-256 {start.sha256 or 'unknown'}"}
     try:
         said = json.loads((folder / PROTOCOL).read_text(encoding="utf-8")).get("weights")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
     return {} if said is None else {"weights": str(said)}
 
@@ -93,7 +104,7 @@ def _learn(settings: Settings, stream: Stream, device: torch.device, session: Se
     viewer = build_viewer(settings, device)
     matrix, dataset = AccuracyMatrix(len(stream.steps)), stream.dataset
     if dataset.skipped and ranks.is_first():
-        write_bad_images(session.log.folder / "bad_images.csv", dataset.skipped)
+        write_bad_images(session.log.folder / BAD_IMAGES, dataset.skipped)
     session.display.run_begins(settings.strategy, [len(images) for images in stream.arrivals], settings.epochs)
     prober = Prober(settings, stream, learner.product, viewer, matrix, session)
     progress = session.resume(learner, dataset.fingerprint, {"accuracy": matrix})
@@ -198,9 +209,10 @@ def keep(learner: Learner, stream: Stream, viewer: Viewer, folder: Path) -> None
     if not ranks.is_first():
         return
     weights = {name: tensor.contiguous().cpu() for name, tensor in learner.product.state_dict().items()}
-    save_file(weights, folder / ENCODER)
+    write_file(folder / ENCODER, to_bytes(weights))
     if len(learner.memory):
         learner.memory.write(folder / MEMORY)
     if some is not None:
         rows, steps = some.rows.half().numpy(), some.steps.numpy() + 1
-        np.savez_compressed(folder / EMBEDDINGS, embeddings=rows, step=steps, label=some.labels.numpy())
+        with replacing(folder / EMBEDDINGS) as unfinished:
+            np.savez_compressed(unfinished, embeddings=rows, step=steps, label=some.labels.numpy())

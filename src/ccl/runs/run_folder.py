@@ -1,5 +1,6 @@
 """A run folder's small files: settings, protocol, status, metric rows and accuracies, written and read in one place."""
 
+import hashlib
 import json
 import math
 import os
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ccl import ranks
-from ccl.atomic_files import write_file
-from ccl.errors import UserError
+from ccl.atomic_files import append, sync, write_file
+from ccl.errors import UserError, counted
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import dump_settings, read_settings
-from ccl.runs.folder_lock import SETTINGS, STATUS, read_status
+from ccl.runs.file_types import Protocol, typed, typed_row
+from ccl.runs.folder_lock import SETTINGS, STATUS, advice, as_shown, read_status
+from ccl.sealed_json import seal
 from ccl.settings import Settings, differences
 from ccl.training import Observer, Remembered
 
@@ -29,6 +32,8 @@ CHECKPOINTS = "checkpoints"
 ENCODER = "encoder.safetensors"
 MEMORY = "memory"
 EMBEDDINGS = "embeddings.npz"
+BAD_IMAGES = "bad_images.csv"
+SMALL = (SETTINGS, PROTOCOL, METRICS, ACCURACY)  # every checkpoint has them too
 TIMES = ("seconds", "cpu_seconds")  # what two runs of the same bits may differ in, row by row
 
 
@@ -43,10 +48,14 @@ class RunLog(Observer):
         self.started = time.time()
         self._epoch = _Sums()
         self._clocks = _clocks()
+        self._hashes: dict[str, str] = {}  # of the files that stay as they are while it runs
         if self._writes:
             folder.mkdir(parents=True, exist_ok=True)
+            if (folder / SETTINGS).exists():
+                self.status("running")  # else a kill between the next lines would leave the hashes of other files
             write_file(folder / SETTINGS, dump_settings(settings))
             write_file(folder / PROTOCOL, json.dumps(protocol, indent=2, ensure_ascii=False))
+            self._hashes = {name: sha256_of(folder / name) for name in (SETTINGS, PROTOCOL)}
         self.status("running")
 
     def state(self) -> dict[str, Any]:
@@ -55,17 +64,32 @@ class RunLog(Observer):
         self._tick()
         return {"bytes": metrics.stat().st_size if metrics.exists() else 0, "epoch": asdict(self._epoch)}
 
-    def resume(self, state: Mapping[str, Any]) -> None:
-        """Cut off the rows that were written after the checkpoint, pass the rest to trackers, and restore its sums."""
+    def small_files(self) -> dict[str, bytes]:
+        """The small files for a checkpoint, which is then whole by itself."""
+        found = {name: _content(self.folder / name) for name in SMALL}
+        return {name: content for name, content in found.items() if content or name == METRICS}
+
+    def resume(self, state: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
+        """Return to the rows and sums of a checkpoint, and pass the rows to trackers; what is lost of them, if any."""
         if not self._writes:
-            return
-        with (self.folder / METRICS).open("ab") as file:
-            file.truncate(int(state["bytes"]))
+            return ""
+        rows, lost = files.get(METRICS), ""
+        if rows is None:  # checkpoints of before have the number of their bytes alone
+            content = _content(self.folder / METRICS)[: int(state["bytes"])]
+            found, num_bytes, _ = _whole_rows(content)
+            rows = content[:num_bytes]
+            if num_bytes < state["bytes"]:
+                there = f"{num_bytes} of the {state['bytes']} bytes that the checkpoint counts"
+                lost = f"{METRICS} has {there}: its rows after the first {len(found)} are lost"
+        write_file(self.folder / METRICS, rows)
+        if ACCURACY in files:
+            write_file(self.folder / ACCURACY, files[ACCURACY])
         if self._trackers:
             for row in read_rows(self.folder):
                 self._track(**row)
         self._epoch = _Sums(**state["epoch"])
         self._clocks = _clocks()
+        return lost
 
     def begin(self) -> None:
         """Start with no rows, where there is no checkpoint."""
@@ -73,12 +97,17 @@ class RunLog(Observer):
             (self.folder / METRICS).unlink(missing_ok=True)
 
     def status(self, state: str, **about: Any) -> None:
-        """Replace status.json: what the run is doing now, and who does it."""
+        """Replace status.json: what the run is doing now, who does it, and the SHA-256 of what it leaves."""
         if not self._writes:
             return
+        files = self._hashes
+        if state != "running":
+            if (self.folder / METRICS).exists():
+                sync(self.folder / METRICS)
+            files = {name: sha256_of(self.folder / name) for name in left_files(self.folder)} | files
         holder = {"pid": os.getpid(), "host": socket.gethostname()}
         times = {"started": self.started, "updated": time.time()}
-        write_file(self.folder / STATUS, json.dumps({"state": state, **about, **holder, **times}, indent=2))
+        write_file(self.folder / STATUS, seal({"state": state, **about, **holder, **times, "files": files}))
         if state != "running":
             for tracker in self._trackers:
                 tracker.close(state)
@@ -87,8 +116,7 @@ class RunLog(Observer):
         """Append one line to metrics.jsonl, and pass it to the trackers."""
         if not self._writes:
             return
-        with (self.folder / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, **values}) + "\n")
+        append(self.folder / METRICS, json.dumps({"kind": kind, **values}).encode() + b"\n")
         self._track(kind, **values)
 
     def _track(self, kind: str, **values: Any) -> None:
@@ -201,24 +229,75 @@ def read_run(folder: str | Path) -> RunRecord:
     folder = Path(folder)
     if not (folder / SETTINGS).is_file():
         raise UserError(f"{folder} is not a run folder: it has no {SETTINGS}")
+    if not (status := read_status(folder)):
+        raise UserError(f"{folder} has no {STATUS}; {advice(folder)}")
+    refuse_changed(folder, status)
     try:
-        accuracy = folder / ACCURACY
-        return RunRecord(
-            folder=folder,
-            settings=read_settings(folder / SETTINGS),
-            protocol=json.loads((folder / PROTOCOL).read_text(encoding="utf-8")),
-            status=json.loads((folder / STATUS).read_text(encoding="utf-8")),
-            rows=read_rows(folder),
-            accuracy=AccuracyMatrix.from_csv(accuracy) if accuracy.exists() else None,
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{folder}: can't be read as a run folder: {error}") from error
+        path = folder / PROTOCOL
+        protocol = typed(Protocol, json.loads(path.read_bytes()))
+        path = folder / ACCURACY
+        accuracy = AccuracyMatrix.from_csv(path) if path.exists() else None
+        if accuracy is not None and accuracy.num_steps != len(protocol["steps"]):
+            raise ValueError(f"it is of {counted(accuracy.num_steps, 'step')}, the run has {len(protocol['steps'])}")
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"can't read {path}: {getattr(error, 'strerror', None) or error}; {advice(folder)}") from None
+    settings, rows = read_settings(folder / SETTINGS), read_rows(folder)
+    return RunRecord(folder, settings, protocol, as_shown(status, folder), rows, accuracy)
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl, [] where there are none yet."""
-    path = folder / METRICS
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    """The rows of metrics.jsonl, [] where there are none yet; raises UserError for one that is not whole."""
+    rows, _, why = _whole_rows(_content(folder / METRICS))
+    if why:
+        raise UserError(f"{folder / METRICS}, line {len(rows) + 1}: {why}; {advice(folder)}")
+    return rows
+
+
+def _whole_rows(content: bytes) -> tuple[list[dict[str, Any]], int, str]:
+    """The rows before the first that is not whole, their bytes, and what is wrong with that one."""
+    rows, num_bytes = list[dict[str, Any]](), 0
+    for line in content.splitlines(keepends=True):
+        try:
+            if not line.endswith(b"\n"):
+                raise ValueError("its end is missing")
+            rows.append(typed_row(json.loads(line)))
+        except (ValueError, RecursionError) as error:
+            return rows, num_bytes, f"not a whole row ({error})"
+        num_bytes += len(line)
+    return rows, num_bytes, ""
+
+
+def left_files(folder: Path) -> list[str]:
+    """What a run leaves beside its status and its checkpoints, as far as it is there."""
+    names = [name for name in (*SMALL, BAD_IMAGES, ENCODER, EMBEDDINGS) if (folder / name).is_file()]
+    return names + sorted(f"{MEMORY}/{path.name}" for path in (folder / MEMORY).glob("*"))
+
+
+def refuse_changed(folder: Path, status: Mapping[str, Any]) -> None:
+    """Refuse a run of which a small file is not as the run left it; those of before recorded no hashes."""
+    files = status.get("files", {})
+    is_ended = "files" in status and status["state"] != "running"
+    for name in SMALL if is_ended else files:
+        path = folder / name
+        if path.exists() != (name in files):
+            raise UserError(f"{path} is {'missing' if name in files else 'not of this run'}; {advice(folder)}")
+        if name in files and sha256_of(path) != files[name]:
+            raise UserError(f"{path} is not as the run left it; {advice(folder)}")
+
+
+def sha256_of(path: Path) -> str:
+    """A file's SHA-256; raises UserError where it can't be read."""
+    return hashlib.sha256(_content(path)).hexdigest()
+
+
+def _content(path: Path) -> bytes:
+    """A file's bytes, none where it is not there; raises UserError where it can't be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise UserError(f"can't read {path}: {error.strerror}") from None
 
 
 def find_runs(folders: Sequence[Path]) -> list[Path]:
@@ -227,7 +306,8 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}")
-        below = sorted(path.parent for path in folder.rglob(SETTINGS) if (path.parent / STATUS).is_file())
+        runs = {path.parent for path in folder.rglob(SETTINGS) if path.parents[1].name != CHECKPOINTS}
+        below = sorted(run for run in runs if (run / STATUS).is_file() or (run / METRICS).is_file())
         if not below:
             raise UserError(f"{folder} is not a run folder and holds none: no {SETTINGS} with a {STATUS} in it")
         found |= dict.fromkeys(path.resolve() for path in below)
@@ -235,10 +315,21 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def is_finished(settings: Settings, folder: Path) -> bool:
-    """Whether this very run is complete; refuses a folder whose run had other settings, with the differences."""
+    """Whether this very run is complete; refuses a folder whose run had other settings, with the differences.
+
+    One whose files are not as the run left them is refused too: neither believed nor learned anew.
+    """
+    status = read_status(folder)
     if not (folder / SETTINGS).is_file():
+        if status:
+            raise UserError(f"{folder} has lost its {SETTINGS}; {advice(folder)}")
         return False
+    if not status and (folder / METRICS).exists():
+        raise UserError(f"{folder} has lost its {STATUS}; {advice(folder)}")
+    is_complete = status.get("state") == "complete"
+    if is_complete:
+        refuse_changed(folder, status)
     changed = differences(read_settings(folder / SETTINGS), settings)
     if changed:
         raise UserError(f"--out {folder} holds a run with other settings ({'; '.join(changed)}); name another folder")
-    return read_status(folder).get("state") == "complete"
+    return is_complete

@@ -5,7 +5,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,14 @@ import torch
 from ccl import ranks
 from ccl.errors import StoppedError, UserError
 from ccl.evaluation import AccuracyMatrix
-from ccl.loading import dump_settings
+from ccl.loading import dump_settings, validated
 from ccl.memory import RehearsalMemory
-from ccl.runs.folder_lock import read_status
+from ccl.runs.folder_lock import SETTINGS, shown_status
 from ccl.runs.run_folder import CHECKPOINTS, RunLog
-from ccl.settings import Settings
+from ccl.settings import Settings, differences
+from ccl.settings_files import parse_yaml
 from ccl.training import Learner, Observer, Observers, Progress, SavePoint
-from ccl.training.checkpoint import CheckpointStore, by_part, joined_parts
+from ccl.training.checkpoint import Checkpoint, CheckpointStore, by_part, joined_parts
 from ccl.training.stop_signals import StopRequest
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Session:
     ) -> None:
         self.display, self.stop = display, stop
         self._settings = settings
-        self._peak_before = int(read_status(folder).get("peak_memory_bytes", 0))
+        self._peak_before = int(shown_status(folder).get("peak_memory_bytes", 0))
         self.log = RunLog(folder, settings, about, trackers)
         self.observer = Observers(self.log, display)
         self.outcome: dict[str, Any] = {}  # what the status says of a run that is complete
@@ -67,7 +68,8 @@ class Session:
             self.log.status("stopped", reason=str(stopped), peak_memory_bytes=self._peak())
             raise
         except Exception as error:
-            self.log.status("failed", reason=str(error))
+            with suppress(OSError):  # where the disk is full, this is not what the user is to hear of
+                self.log.status("failed", reason=str(error))
             raise
         finally:
             self.display.run_ends()
@@ -103,6 +105,7 @@ class Session:
         if checkpoint is None:
             self.log.begin()
             return None
+        self._refuse_foreign(checkpoint)
         then = checkpoint.about
         changed = {name: [then[name], now] for name, now in self._stamp.items() if then.get(name) not in (None, now)}
         if "data" in changed:
@@ -111,10 +114,18 @@ class Session:
         parts = by_part(checkpoint.tensors)
         for name, part in self._parts.items():
             part.load_state_dict(parts[name])
-        self.log.resume(then["log"])
+        if lost := self.log.resume(then["log"], checkpoint.files):
+            self.display.note(lost)
         progress = Progress.restored(then["position"], parts["optimizer"])
         self._note_resumed(progress, changed)
         return progress
+
+    def _refuse_foreign(self, checkpoint: Checkpoint) -> None:
+        """Refuse a checkpoint of a run with other settings; those of before don't have them."""
+        if text := checkpoint.files.get(SETTINGS):
+            theirs = validated(parse_yaml(text.decode(), str(checkpoint.folder / SETTINGS)), are_whole=True)
+            if wrong := differences(theirs, self._settings, " instead of "):
+                raise UserError(f"{checkpoint.folder} is of another run ({'; '.join(wrong)}); move it away")
 
     def _note_resumed(self, progress: Progress, changed: Mapping[str, list[Any]]) -> None:
         """Show where it resumes and what has changed, each [then, now]."""
@@ -146,7 +157,8 @@ class Session:
             if ranks.is_first():
                 parts = {name: part.state_dict() for name, part in self._parts.items()}
                 about = {"position": progress.position(), "log": self.log.state(), **self._stamp}
-                self._store.save(joined_parts(parts | {"optimizer": progress.state_dict()}), about)
+                tensors = joined_parts(parts | {"optimizer": progress.state_dict()})
+                self._store.save(tensors, about, self.log.small_files())
             self._saved_at = time.perf_counter()
             self._cost = self._saved_at - started
         if point == "phase":

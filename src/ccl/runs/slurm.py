@@ -231,11 +231,13 @@ class SlurmJobs:
                 file.unlink(missing_ok=True)
                 continue
             self._known.add(file.stem)
-            cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
-            for job_id in ids:
-                cell = cells[int(job_id.partition("_")[2] or 0)]  # an array has an index for each
-                if cell in jobs:
-                    found[cell] = SlurmJob(job_id, jobs[cell], self._queue)
+            try:
+                cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+                own = {job_id: str(cells[int(job_id.partition("_")[2] or 0)]) for job_id in ids}  # an array has several
+            except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+                advice = f"scancel {ids[0].partition('_')[0]}, delete it, and give the same command again"
+                raise UserError(f"{file} can't be read ({type(error).__name__}: {error}); {advice}") from None
+            found |= {cell: SlurmJob(job_id, jobs[cell], self._queue) for job_id, cell in own.items() if cell in jobs}
         return found
 
     def _locked(self) -> FileLock:

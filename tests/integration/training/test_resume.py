@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from breaking import BrokenError, assert_same, break_after, listening, quiet, run_broken
+from breaking import BrokenError, assert_same, listening, quiet, run_broken, run_broken_once
 from combinations import ALL_PAIRS
 from tiny import tiny_settings
 
 from ccl import run
 from ccl.errors import StoppedError, UserError
-from ccl.settings import Settings
 from ccl.training import Learner
 from ccl.training import loop as loop_module
 from ccl.training.checkpoint import CheckpointStore
@@ -147,13 +146,6 @@ def test_changed_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         run(settings, tmp_path / "run", quiet())
     monkeypatch.undo()
     assert run(settings, tmp_path / "run", quiet()).status["state"] == "complete"
-
-
-def run_broken_once(settings: Settings, folder: Path) -> None:
-    display, call = quiet(), break_after(2)
-    display.epoch_ends = lambda *_: call()  # type: ignore[method-assign]
-    with pytest.raises(BrokenError):
-        run(settings, folder, display)
 
 
 def test_a_corrupt_checkpoint_is_passed_over_and_named(whole: Path, tmp_path: Path) -> None:
