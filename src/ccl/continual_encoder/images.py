@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ccl.continual_encoder.frozen_encoder import Features, FrozenEncoder
 from ccl.data import MAX_BAD, BadImage, Found, Images, TooManyBadError, find_images, write_bad_images
-from ccl.errors import UserError, counted
+from ccl.errors import UserError, counted, masked
 from ccl.training import Observer
 
 SILENT = Observer()
@@ -81,7 +81,8 @@ def bad_images_beside(target: Path) -> Path:
 def name_of(images: Images) -> str:
     """A default name: the last part of the first path, or the kind of input."""
     if isinstance(images, str | Path):
-        return Path(images).resolve().name or str(images)
+        text = masked(str(images))  # an address with credentials
+        return Path(text).resolve().name or text
     if not isinstance(images, Sequence) or not len(images):
         return type(images).__name__
     if not isinstance(images[0], str | Path):

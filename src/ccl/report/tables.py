@@ -64,7 +64,7 @@ def to_csv(table: Table) -> str:
     """Header and rows only, for programs: an estimate takes a column each for mean, std, interval and seeds."""
     has_spread = [any(isinstance(row[place], Estimate) for row in table.rows) for place in range(len(table.columns))]
     counts = [len(_PARTS) if spread else 1 for spread in has_spread]
-    lines = [[[csv_text(printable(column + part)) for part in _PARTS] for column in table.columns]]
+    lines = [[[csv_text(column + part) for part in _PARTS] for column in table.columns]]
     lines += [[_fields(cell) for cell in row] for row in table.rows]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -78,7 +78,7 @@ _PARTS = ("", ", std", ", low", ", high", ", seeds")
 
 def _fields(cell: Cell) -> list[str]:
     if not isinstance(cell, Estimate):
-        plain = "" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else csv_text(printable(cell))
+        plain = "" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else csv_text(cell)
         return [plain, *[""] * (len(_PARTS) - 1)]
     numbers = (cell.mean, cell.std, cell.low, cell.high)
     return [*("" if math.isnan(number) else f"{number:.3f}" for number in numbers), str(cell.num)]

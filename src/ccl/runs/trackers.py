@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ccl.atomic_files import write_file
-from ccl.errors import UserError, how_to_install
+from ccl.errors import UserError, how_to_install, masked
 
 # Of one package: shows the points of row `number`, written after so many epochs of the whole stream; ends its run.
 Log = Callable[[int, int, Mapping[str, float]], None]
@@ -157,7 +157,8 @@ def make_trackers(
             raise UserError(
                 f"the tracker {name} can't be imported ({_line(error)}); {how_to_install(name)}, or leave it out"
             ) from error
-        made.append(Tracker(name, partial(opened, folder, settings, title), note))
+        shown = json.loads(masked(json.dumps(settings)))  # they may be seen by others
+        made.append(Tracker(name, partial(opened, folder, shown, title), note))
     return made
 
 
