@@ -1,18 +1,26 @@
 """From a file's bytes to an RGB picture, and back without loss."""
 
 import io
+import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
+from ccl.data.decode_memory import DIVISORS, JPEGS, MOST_BYTES, ROOM, bytes_to_decode, orientation
+from ccl.data.picture_modes import BadImageError as BadImageError
+from ccl.data.picture_modes import has_deep_samples, refuse_samples, to_rgb
 from ccl.errors import UserError, how_to_install
+
+# What Pillow says of a damaged file beside its errors: at the terminal it would be a line of its source.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 # Everything else that Pillow can open (vector formats, containers, network streams) is refused.
 ALLOWED_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
@@ -27,15 +35,6 @@ MAX_BYTES = 1 << 30  # of a file: what that many pixels take at 16 bytes each, u
 Reduction = Callable[[int, int], int]
 
 
-class BadImageError(ValueError):
-    """A file that is not a usable image; the message says which, where that is known, and why."""
-
-    def __init__(self, reason: str, path: Path | None = None) -> None:
-        super().__init__(reason if path is None else f"{path}: {reason}")
-        self.reason = reason
-        self.path = path
-
-
 def is_image_name(name: str) -> bool:
     """Whether a file is to be taken for an image, as its suffix says."""
     return os.path.splitext(name)[1].lower() in SUFFIXES
@@ -44,11 +43,46 @@ def is_image_name(name: str) -> bool:
 def decode(file: BinaryIO, reduction: Reduction | None = None) -> Image.Image:
     """The picture as upright RGB: the first frame, alpha laid on white, EXIF rotation applied.
 
-    A JPEG is decoded at a part of its size where `reduction` says so: pixel p of a line then stands for the pixels
-    from divisor · p on, and the last may stand for fewer. Other formats come in full.
+    A JPEG is decoded at a part of its size where `reduction` says so, or where it would take too much memory: pixel p
+    of a line then stands for the pixels from divisor · p on, and the last may stand for fewer. Others come in full.
     """
+    with decoded(file, reduction) as picture:
+        return picture
+
+
+@contextmanager
+def decoded(file: BinaryIO, reduction: Reduction | None = None, turn: int = 0) -> Iterator[Image.Image]:
+    """As `decode`; threads that decode at one time share the memory for it until they leave. `turn`: 0 if not known."""
     with open_image(file) as image:
-        return upright_rgb(image, reduction)
+        refuse_samples(image)
+        has_depth, expected = has_deep_samples(image), turn or orientation(image, is_loaded=False)
+        with ROOM.held(_reduce(image, reduction, expected)):
+            image.load()
+            turn = orientation(image)
+            if turn in (1, expected):
+                picture = to_rgb(image, has_depth)
+                if picture is not image:
+                    image.close()  # its pixels are let go
+                if turn != 1:
+                    upright = picture.transpose(_TURNS[turn])
+                    picture.close()
+                    picture = upright
+                yield picture
+                return
+    del image  # its pixels are let go
+    with decoded(file, reduction, turn) as picture:  # again, with room to turn it
+        yield picture
+
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 @contextmanager
@@ -100,26 +134,15 @@ def refuse_length(num_bytes: int) -> None:
         raise BadImageError(f"{num_bytes:,} bytes exceed the limit of {MAX_BYTES:,}")
 
 
-def upright_rgb(image: Image.Image, reduction: Reduction | None = None) -> Image.Image:
-    """An opened picture, as `decode` returns it; any error is possible where its file is broken."""
-    if image.width * image.height > MAX_PIXELS:
-        raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
-    if reduction is not None:
-        _reduce(image, reduction)
-    if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
-        image = ImageOps.exif_transpose(image)
-    if image.mode in ("I", "I;16", "I;16B", "I;16L"):  # 16 bits a channel: keep the upper 8, not the lower
-        image = image.convert("F").point(lambda value: value / 256).convert("L")
-    elif image.mode == "F":  # floats carry no range of their own: up to 1 shares, up to 255 bytes, beyond 16 bits
-        _, largest = cast(tuple[float, float], image.getextrema())
-        scale = 255.0 if largest <= 1 else 1.0 if largest <= 255 else 1 / 256
-        image = image.point(lambda value: value * scale + 0.0).convert("L")
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, image)
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """A picture that its user opened or made, as `decode` returns those of files; any error is possible."""
+    _refuse_pixels(image)
+    refuse_samples(image)
+    has_depth = has_deep_samples(image)
     image.load()
-    return image if image.mode == "RGB" else image.convert("RGB")
+    turn = orientation(image)
+    picture = to_rgb(image, has_depth)
+    return picture if turn == 1 else picture.transpose(_TURNS[turn])
 
 
 @contextmanager
@@ -136,17 +159,31 @@ def errors_as_bad_image() -> Iterator[None]:
         raise BadImageError(_reason(error)) from error
 
 
-def _reduce(image: Image.Image, reduction: Reduction) -> None:
-    """Have a JPEG decoded smaller: most of a decoder's work is per pixel that it puts out."""
-    if image.format != "JPEG":
-        return
-    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+def _refuse_pixels(image: Image.Image) -> None:
+    if image.width * image.height > MAX_PIXELS:
+        raise BadImageError(f"{image.width}×{image.height} pixels exceed the limit of {MAX_PIXELS:,}")
+
+
+def _reduce(image: Image.Image, reduction: Reduction | None, turn: int) -> int:
+    """Have a JPEG decoded smaller: its work is per pixel that comes out. Returns the bytes it takes."""
+    _refuse_pixels(image)
     width, height = image.size
-    divisor = reduction(height, width) if orientation >= 5 else reduction(width, height)
-    if orientation != 1 and (width % divisor or height % divisor):
-        return  # turned, a last pixel that stands for fewer would come first, and shift all others
+    divisor = 1
+    if reduction is not None and image.format == "JPEG":
+        divisor = reduction(height, width) if turn >= 5 else reduction(width, height)
+        if turn != 1 and (width % divisor or height % divisor):
+            divisor = 1  # turned, a last pixel that stands for fewer would come first, and shift all others
+    divisors = [by for by in DIVISORS if by >= divisor] if image.format in JPEGS else [1]
+    needed = {by: bytes_to_decode(image, turn, by) for by in divisors}
+    divisor = next((by for by in divisors if needed[by] <= MOST_BYTES), 0)
+    if divisor == 0:
+        raise BadImageError(
+            f"{width}×{height} pixels of {image.format} ({image.mode}) would take {max(needed.values()):,} bytes to "
+            f"decode, and {MOST_BYTES:,} are the limit: make it smaller, or save it as JPEG"
+        )
     if divisor > 1:
         image.draft(None, (max(width // divisor, 1), max(height // divisor, 1)))  # the mode stays
+    return needed[divisor]
 
 
 def _reason(error: Exception) -> str:

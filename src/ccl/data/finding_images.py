@@ -195,7 +195,7 @@ def _read(path: str, num_bytes: int = -1) -> bytes:
 def find_held(images: Iterable[object]) -> Found:
     """Images held in Python: arrays, tensors, PIL pictures, bytes of encoded images, paths of files, also mixed.
 
-    An array or tensor of four dimensions is a batch. Arrays are (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4
+    An array or tensor of four dimensions is a batch. Arrays are (H, W), (H, W, C) or (C, H, W) with 1 or 3
     channels; where both are possible, an array is taken as (H, W, C) and a tensor as (C, H, W). Values are uint8, or
     floats in [0, 1]. The images stay arrays if all of them have one size, and files if all of them are paths; else
     they are kept encoded.

@@ -11,17 +11,17 @@ from torch import Tensor
 
 from ccl.data.decoding import BadImageError, errors_as_bad_image, upright_rgb
 from ccl.data.image_sources import ImageSource
+from ccl.data.picture_modes import SLACK
 from ccl.errors import UserError
 
-_CHANNELS = (1, 3, 4)  # grey, RGB, RGB with alpha
-_SLACK = 1e-4  # by how much rounding may carry a float beyond 0 or 1
+_CHANNELS = (1, 3)  # grey, RGB
 _CHUNK = 2048  # images that are held as floats at one time
 
 
 def rgb_pixels(image: NDArray[np.generic] | Tensor | Image.Image) -> NDArray[np.uint8]:
     """(H, W, 3) of an array (H, W), (H, W, C) or (C, H, W), uint8 or floats in [0, 1], or of a picture.
 
-    Alpha is laid on white, as in files. Raises UserError, and says why, for anything else.
+    A picture's alpha is laid on white, as in files. Raises UserError, and says why, for anything else.
     """
     if isinstance(image, Image.Image):
         picture = image
@@ -34,7 +34,7 @@ def rgb_pixels(image: NDArray[np.generic] | Tensor | Image.Image) -> NDArray[np.
             values = values[:, :, 0]
         if values.ndim == 3 and values.shape[2] == 3:
             return np.ascontiguousarray(values)
-        picture = Image.fromarray(np.ascontiguousarray(values))  # L or RGBA
+        picture = Image.fromarray(np.ascontiguousarray(values))  # grey
     try:
         with errors_as_bad_image():
             return np.array(upright_rgb(picture), dtype=np.uint8)
@@ -47,7 +47,8 @@ def _as_bytes(image: NDArray[np.generic] | Tensor) -> NDArray[np.uint8]:
     shape = tuple(image.shape)
     has_channels = len(shape) == 3 and (shape[0] in _CHANNELS or shape[2] in _CHANNELS)
     if 0 in shape or not (len(shape) == 2 or has_channels):
-        raise UserError(f"has the shape {shape}; images are (H, W), (H, W, C) or (C, H, W) with 1, 3 or 4 channels")
+        hint = "; give the colours alone, or RGB with alpha as a PIL picture of mode RGBA" if 4 in shape else ""
+        raise UserError(f"has the shape {shape}; images are (H, W), (H, W, C) or (C, H, W) with 1 or 3 channels{hint}")
     values = _as_array(image)
     if values.dtype == np.uint8:
         return values.astype(np.uint8, copy=False)
@@ -72,7 +73,7 @@ def _from_shares(values: NDArray[np.float32]) -> NDArray[np.uint8]:
     if not np.isfinite(values).all():
         raise UserError("holds NaN or infinity")
     low, high = float(values.min()), float(values.max())
-    if low < -_SLACK or high > 1 + _SLACK:
+    if low < -SLACK or high > 1 + SLACK:
         raise UserError(
             f"has floats from {low:g} to {high:g}, and they must lie in [0, 1]; "
             "divide bytes by 255, or undo the normalisation"

@@ -1,6 +1,5 @@
 """A folder in which something is learned, a run or a drop: its status, and checkpoints of all it must remember."""
 
-import ctypes
 import hashlib
 import sys
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ccl import ranks
+from ccl.data.decode_memory import give_back_memory
 from ccl.errors import StoppedError, UserError
 from ccl.evaluation import AccuracyMatrix
 from ccl.loading import dump_settings, validated
@@ -162,7 +162,8 @@ class Session:
             self._saved_at = time.perf_counter()
             self._cost = self._saved_at - started
         if point == "phase":
-            _give_back_memory()
+            # Tensors of ever other sizes leave holes in the heap: after five steps of CIFAR-100 as large as all in use.
+            give_back_memory()
         # Selection and probe change nothing that is not written when they end: there a signal need not wait.
         self.stop.is_immediate = progress.phase != "train"
         if asked or is_due_at_first:  # a signal may have come while it was written
@@ -206,13 +207,3 @@ def peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak) * (1 if sys.platform == "darwin" else 1024)
-
-
-def _give_back_memory() -> None:
-    """Return freed memory to the system, where it has a call for that (glibc); takes some milliseconds.
-
-    Tensors of ever other sizes leave holes in the heap that glibc keeps: after five steps of CIFAR-100 they were as
-    large as all that was in use.
-    """
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)

@@ -96,7 +96,11 @@ class Cutting:
         picture = source.picture(position, self.reduction)
         if not self.boxes:  # the source had no use for a reduction
             self._draw(*picture.size)
-        divisor = 1 if picture.size == self.full_size else self.divisor
+        # By the picture: one that takes too much memory is decoded smaller than was asked for.
+        asked = (
+            divisor for divisor in (1, self.divisor, *_DIVISORS) if _divided(self.full_size, divisor) == picture.size
+        )
+        divisor = next(asked, self.divisor)
         return [_cut(picture, [side / divisor for side in box], self.recipe.size) for box in self.boxes]
 
     def _draw(self, width: int, height: int) -> None:
@@ -106,6 +110,10 @@ class Cutting:
         self.boxes = drawn_boxes(self.recipe, heights, widths, self.uniforms).tolist() if num_views else []
         if self.wants_plain:
             self.boxes += drawn_boxes(self.recipe, torch.tensor([height]), torch.tensor([width]), None).tolist()
+
+
+def _divided(size: tuple[int, int], divisor: int) -> tuple[int, int]:
+    return -(-size[0] // divisor), -(-size[1] // divisor)
 
 
 def _cut(picture: Image.Image, box: Sequence[float], size: int) -> Tensor:

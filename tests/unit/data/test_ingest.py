@@ -22,6 +22,7 @@ from ccl.data import (
     Gathered,
     SquaredSource,
     collected,
+    decoding,
     find_held,
     find_images,
     finding_images,
@@ -30,7 +31,7 @@ from ccl.data import (
     median_side,
     squared,
 )
-from ccl.data.decoding import Reduction, upright_rgb
+from ccl.data.decoding import Reduction
 from ccl.data.ingest import ingest
 from ccl.errors import UserError
 
@@ -366,13 +367,13 @@ def opened() -> Iterator[list[str]]:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The sizes of pictures as they are decoded."""
     sizes: list[tuple[int, int]] = []
-    decode = upright_rgb
+    reduce = decoding._reduce
 
-    def spied(image: Image.Image, reduction: Reduction | None = None) -> Image.Image:
+    def spied(image: Image.Image, reduction: Reduction | None, turn: int) -> int:
         sizes.append(image.size)
-        return decode(image, reduction)
+        return reduce(image, reduction, turn)
 
-    monkeypatch.setattr("ccl.data.ingest.upright_rgb", spied)
+    monkeypatch.setattr(decoding, "_reduce", spied)
     return sizes
 
 
@@ -551,8 +552,6 @@ def _tensor(pixels: np.ndarray) -> torch.Tensor:  # type: ignore[type-arg]
         (SHARES.astype(np.float32).transpose(2, 0, 1), PIXELS),
         (SHARES.astype(np.float16), PIXELS),
         (SHARES * 1.00001 - 0.000005, PIXELS),  # rounding may carry it over the edge
-        (OPAQUE, PIXELS),
-        (OPAQUE.transpose(2, 0, 1), PIXELS),
         (_tensor(PIXELS), PIXELS),
         (_tensor(PIXELS).permute(2, 0, 1), PIXELS),
         (_tensor(SHARES).requires_grad_(), PIXELS),
@@ -565,7 +564,7 @@ def _tensor(pixels: np.ndarray) -> torch.Tensor:  # type: ignore[type-arg]
         (_tensor(PIXELS[:, :, 0]), GREY),
         (_tensor(SHARES[:, :, 0])[None], GREY),
         (Image.fromarray(PIXELS[:, :, 0]), GREY),
-        (np.zeros((6, 5, 4), np.uint8), np.full((6, 5, 3), 255, np.uint8)),  # clear: the white below it
+        (Image.new("RGBA", (5, 6)), np.full((6, 5, 3), 255, np.uint8)),  # clear: the white below it
         (np.full((6, 5), 0.5, np.float32), np.full((6, 5, 3), 128, np.uint8)),
         (torch.full((6, 5), 0.5, dtype=torch.bfloat16), np.full((6, 5, 3), 128, np.uint8)),
     ],
@@ -592,6 +591,8 @@ def test_every_kind_of_array_becomes_rgb(image: object, expected: np.ndarray) ->
         (PIXELS.astype(np.uint16), "is of type uint16"),
         (PIXELS > 9, "is of type bool"),
         (PIXELS.astype(complex), "is of type complex128"),
+        (OPAQUE, r"has the shape \(6, 5, 4\); .*give the colours alone, or RGB with alpha as a PIL picture"),
+        (_tensor(OPAQUE).permute(2, 0, 1) / 255, r"has the shape \(4, 6, 5\); .*give the colours alone"),
         (np.zeros((5, 4, 2), np.uint8), r"has the shape \(5, 4, 2\)"),
         (np.zeros((7, 4, 5), np.uint8), r"has the shape \(7, 4, 5\)"),
         (np.zeros(4, np.uint8), r"has the shape \(4,\)"),
