@@ -281,7 +281,11 @@ _FILLED_IN = ("views.mean", "views.std", "views.size")
 
 def differences(before: Settings, now: Settings, between: str = " -> ") -> list[str]:
     """One "name: before -> now" for each setting that differs and must not."""
-    old, new = flattened(before.model_dump()), flattened(now.model_dump())
+    return differing(flattened(before.model_dump()), flattened(now.model_dump()), between)
+
+
+def differing(old: Mapping[str, Any], new: Mapping[str, Any], between: str) -> list[str]:
+    """The same for plain values as `a.b`."""
     found = []
     for name in {**old, **new}:
         value, other = old.get(name), new.get(name)

@@ -38,7 +38,7 @@ def read_from(folder: Path, values: Mapping[str, Any], identity: str = "") -> No
     """
     if not (paths := _class_paths(values)):
         return
-    key, found = identity or str(folder.resolve()), _remembered()
+    key, found = str(identity or folder.resolve()), _remembered()
     if any(folder.resolve().is_relative_to(one) for one in _trusted):
         _allow(paths)
     _allow(paths & {*found.get(key, [])})

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from ccl.runs.folder_lock import read_status
 from ccl.runs.run_folder import ACCURACY, CHECKPOINTS, TIMES, read_rows
+from ccl.runs.verifying import check_run
 from ccl.training.checkpoint import CheckpointStore
 
 # Three steps of embedded images, some ten seconds of learning on one thread.
@@ -76,6 +77,7 @@ def kill_and_resume(whole: Path, broken: Path, num_kills: int, seed: int) -> lis
                 process.kill()
                 kills += 1
             process.communicate()
+            differing += [f"{one.what}: {one.about}" for one in check_run(folder) if one.is_fault]
         finish(folder)
         found = fingerprint(folder)
         differing += sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))

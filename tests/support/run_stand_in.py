@@ -15,6 +15,7 @@ STAND_IN = r"""#!{python} -S
 import fcntl, json, os, shutil, signal, sys, time
 _, settings, _, folder, *_ = sys.argv[sys.argv.index("run") :]  # SETTINGS --out FOLDER
 grid, name = os.path.split(folder)
+assert "-P" in sys.argv or os.environ.get("PYTHONSAFEPATH"), "it would import from the working directory"
 def tell(what):
     with open(os.path.join(grid, "trace.txt"), "a") as file:
         file.write(f"{{what}} {{name}} {{os.getpid()}} {{os.environ['OMP_NUM_THREADS']}} {{os.getsid(0)}}\n")

@@ -12,6 +12,7 @@ import yaml
 import ccl
 from ccl import UserError, catalogue, trusted_classes
 from ccl.catalogue import imported, own_classes
+from ccl.continual_encoder.folder import EncoderFolder
 from ccl.loading import dump_settings, load_settings, parsed, read_settings
 
 PATH = "strange:Part"
@@ -111,6 +112,19 @@ def test_the_folder_of_who_names_the_class_is_trusted_later(tmp_path: Path) -> N
     new_process()
     trusted_classes.read_from(tmp_path / "elsewhere" / ".." / "mine", values("weight_rule"))
     assert not is_refused()
+
+
+def test_encoder_folders(tmp_path: Path) -> None:
+    """Who made one is not asked later; what a version says was asked for is no way around."""
+    (tmp_path / "modules" / "strange.py").write_text("from torch import nn\nclass Part(nn.Module): pass\n")
+    ccl.ContinualEncoder.create(tmp_path / "mine", encoder={"backbone": PATH})
+    new_process()
+    EncoderFolder(tmp_path / "mine").ledger()
+    assert not is_refused()
+    new_process()
+    about = {"settings": yaml.safe_load(dump_settings(load_settings("demo"))), "asked": values("objective")}
+    EncoderFolder(tmp_path / "strange").settings(about)
+    assert is_refused()
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"one": 1}', '{"one": [{}]}', "[" * 100_000, '{"one": ["a:B"]}'])

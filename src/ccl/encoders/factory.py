@@ -140,6 +140,8 @@ def _of_timm(name: str, options: dict[str, Any], pretrained: bool) -> nn.Module:
         raise UserError(
             f"encoder.backbone timm:{name}: timm has no model {name!r}{did_you_mean(name, timm.list_models())}"
         )
+    if "checkpoint_path" in options:  # timm unpickles it, and options may come with a stranger's file
+        raise UserError("encoder.options.checkpoint_path could run code; name the file by encoder.weights instead")
     return _made(f"timm:{name}", timm.create_model, name, pretrained=pretrained, num_classes=0, **options)
 
 

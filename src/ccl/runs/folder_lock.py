@@ -93,7 +93,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}") from None
+        raise UserError(f"can't read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); {advice(folder)}") from None
 

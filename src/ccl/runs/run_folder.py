@@ -277,7 +277,7 @@ def refuse_changed(folder: Path, status: Mapping[str, Any]) -> None:
     """Refuse a run of which a small file is not as the run left it; those of before recorded no hashes."""
     files = status.get("files", {})
     is_ended = "files" in status and status["state"] != "running"
-    for name in SMALL if is_ended else files:
+    for name in SMALL if is_ended else files.keys() & set(SMALL):
         path = folder / name
         if path.exists() != (name in files):
             raise UserError(f"{path} is {'missing' if name in files else 'not of this run'}; {advice(folder)}")

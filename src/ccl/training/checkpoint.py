@@ -41,6 +41,13 @@ class DamagedError(_UnusableError):
     """A checkpoint is not there or not as it was saved."""
 
 
+class UnreadableError(_UnusableError):
+    """A checkpoint may be whole, and may not be read."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(path, f"can't be read: {error.strerror}")
+
+
 class NewerError(_UnusableError):
     """A checkpoint is whole, and this ccl can't know what it means."""
 
@@ -66,6 +73,7 @@ class Finding:
     num_bytes: int  # on the disk, all files
     reason: str | None  # what is wrong with it; None where it is good
     about: dict[str, Any]  # empty where it is bad
+    files: dict[str, bytes]  # the small files, likewise
 
 
 class CheckpointStore:
@@ -145,12 +153,14 @@ class CheckpointStore:
         """Verify all checkpoints, the oldest first."""
         findings = []
         for folder in self._present():
+            about, files, reason = dict[str, Any](), dict[str, bytes](), None
             try:
-                about, reason = _load(folder).about, None
+                checkpoint = _load(folder)
+                about, files = checkpoint.about, checkpoint.files
             except _UnusableError as error:
-                about, reason = {}, f"{error.path.name}: {error.reason}"
+                reason = f"{error.path.name}: {error.reason}"
             num_bytes = sum(path.lstat().st_size for path in folder.glob("*"))
-            findings.append(Finding(int(folder.name), folder, num_bytes, reason, about))
+            findings.append(Finding(int(folder.name), folder, num_bytes, reason, about, files))
         return findings
 
     def clean(self) -> None:
@@ -160,7 +170,13 @@ class CheckpointStore:
 
     def _present(self) -> list[Path]:
         """Everything that bears a checkpoint's name, good or not, the oldest first."""
-        return sorted(path for path in self.folder.glob("*") if re.fullmatch(r"[0-9]{8}", path.name))
+        try:
+            names = os.listdir(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            names = []
+        except OSError as error:  # there may be some: never to be taken for none
+            raise UnreadableError(self.folder, error) from error
+        return [self.folder / name for name in sorted(names) if re.fullmatch(r"[0-9]{8}", name, re.ASCII)]
 
     def _prune(self) -> None:
         """Remove all before the last `keep`, not counting known bad ones; half a folder never keeps its name."""
@@ -222,6 +238,8 @@ def _read(path: Path, entry: Mapping[str, Any] | None = None) -> bytes:
         if entry is not None and status.st_size != entry["bytes"]:
             raise DamagedError(path, f"has {status.st_size} bytes instead of {str(entry['bytes'])[:20]}")
         content = path.read_bytes()
+    except PermissionError as error:
+        raise UnreadableError(path, error) from error
     except OSError as error:
         raise DamagedError(path, error.strerror or "can't be read") from error
     if entry is not None and hashlib.sha256(content).hexdigest() != entry["sha256"]:

@@ -112,7 +112,7 @@ def test_nothing_is_imported_from_the_working_directory(tmp_path: Path, photos: 
         ("compare", "demo", *small, *grid, "--out", "runs"),
         ("report", "runs"),
         ("export", encoder, "-o", "encoder.safetensors"),
-        ("doctor",),
+        ("doctor", "--measure"),
     ]
     # The script that is installed, but for the interpreter.
     program = tmp_path / "ccl"

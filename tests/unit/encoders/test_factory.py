@@ -195,3 +195,9 @@ def test_a_rate_of_dropout_can_still_be_read() -> None:
 
     rows = torch.ones(64, 8)
     assert torch.equal(without_random_layers(Reading()).train()(rows), rows)
+
+
+@pytest.mark.usefixtures("_fakes")
+def test_timm_is_not_handed_a_file_to_unpickle() -> None:
+    with pytest.raises(UserError, match=r"encoder\.options\.checkpoint_path could run code"):
+        make_foreign("timm:resnet_small", options={"checkpoint_path": "file.pth"})
