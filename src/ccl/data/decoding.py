@@ -63,26 +63,19 @@ def decoded(file: BinaryIO, reduction: Reduction | None = None, turn: int = 0) -
                 picture = to_rgb(image, has_depth)
                 if picture is not image:
                     image.close()  # its pixels are let go
-                if turn != 1:
-                    upright = picture.transpose(_TURNS[turn])
-                    picture.close()
-                    picture = upright
-                yield picture
+                yield _turned(picture, turn)
                 return
     del image  # its pixels are let go
     with decoded(file, reduction, turn) as picture:  # again, with room to turn it
         yield picture
 
 
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+# Of EXIF's numbers from 2 on, as ImageOps.exif_transpose has them.
+_TURNS = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
+
+
+def _turned(picture: Image.Image, turn: int) -> Image.Image:
+    return picture if turn == 1 else picture.transpose(Image.Transpose[_TURNS[turn - 2]])
 
 
 @contextmanager
@@ -140,9 +133,7 @@ def upright_rgb(image: Image.Image) -> Image.Image:
     refuse_samples(image)
     has_depth = has_deep_samples(image)
     image.load()
-    turn = orientation(image)
-    picture = to_rgb(image, has_depth)
-    return picture if turn == 1 else picture.transpose(_TURNS[turn])
+    return _turned(to_rgb(image, has_depth), orientation(image))
 
 
 @contextmanager
