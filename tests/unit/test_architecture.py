@@ -72,7 +72,7 @@ def test_no_module_is_a_drawer_for_everything() -> None:
 
 
 # Ceilings only go down: who adds lines removes others, or says in the commit why the house must grow.
-CEILINGS = {"lines": 23_300, "files": 182, "lines of tests": 27_600}
+CEILINGS = {"lines": 23_400, "files": 182, "lines of tests": 28_400}
 
 
 def lines(path: Path) -> int:
