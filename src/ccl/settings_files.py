@@ -55,7 +55,8 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     """The mapping in a text; `where` it stands is named in errors."""
     try:
         values = _Loader(text).get_single_data()
-    except (yaml.YAMLError, RecursionError) as error:
+        _refuse_what_no_setting_is(values)
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         where_exactly = getattr(error, "problem_mark", None)
         line = f", line {where_exactly.line + 1}" if where_exactly else ""
         raise UserError(f"{where}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
@@ -64,6 +65,20 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UserError(f"{where}: settings are 'key: value' lines, this is a {type(values).__name__}")
     return values
+
+
+def _refuse_what_no_setting_is(values: Any) -> None:
+    """Refuse numbers that no tensor holds, and a few lines that stand for millions of values."""
+    left = [values]
+    for _ in range(100_000):  # values behind an alias count each time
+        if not left:
+            return
+        value = left.pop()
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise ValueError("a whole number of more than 63 bits")
+        if isinstance(value, dict | list | set):
+            left += [*value, *(value.values() if isinstance(value, dict) else [])]
+    raise ValueError("more than 100,000 values")
 
 
 def without_gone(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class _Row(_Typed):
     kind: str
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+    accuracy: float = 0.0
 
 
 class _EpochRow(_Row):
@@ -60,11 +61,7 @@ class _ProbeRow(_Row):
     protocol: str
 
 
-class _PaperProbeRow(_Row):
-    accuracy: float
-
-
-_ROWS: Mapping[str, type[_Row]] = {"epoch": _EpochRow, "probe": _ProbeRow, "paper_probe": _PaperProbeRow}
+_ROWS: Mapping[str, type[_Row]] = {"epoch": _EpochRow, "probe": _ProbeRow}
 
 
 def typed(model: type[BaseModel], values: Any) -> dict[str, Any]:

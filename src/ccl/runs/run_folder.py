@@ -209,7 +209,9 @@ class RunRecord:
     def all_classes(self) -> float:
         """The headline: one probe over all classes after the last step, by the paper's protocol where a run has it."""
         if self.has_paper_probe:
-            return next((float(row["accuracy"]) for row in self.rows if row["kind"] == "paper_probe"), math.nan)
+            return next(
+                (float(row.get("accuracy", math.nan)) for row in self.rows if row["kind"] == "paper_probe"), math.nan
+            )
         return math.nan if self.accuracy is None else float(self.accuracy.all_class_total[-1])
 
     @property

@@ -5,6 +5,7 @@ a good one everything else is written anew by the command that made the run.
 """
 
 import hashlib
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -52,10 +53,6 @@ class Checked:
     state: Literal["good", "mended", "mendable", "lost", "unknown"]  # unknown: nobody counts on it
     about: str = ""
 
-    @property
-    def is_fault(self) -> bool:
-        return self.state in ("mendable", "lost")
-
 
 def check_run(folder: Path, repair: bool = False) -> Iterator[Checked]:
     """Check a run folder's files; with `repair`, mend what can be mended. Nothing is deleted."""
@@ -87,10 +84,8 @@ def _check(folder: Path, repair: bool) -> Iterator[Checked]:
     expected, bad = status.get("files"), list[str]()
     for name in _names(folder, status):
         wrong, is_lost = _wrong(folder, name, expected, copies)
-        if wrong == _NOT_COUNTED:
-            yield Checked(name, "unknown", wrong)
-        elif not wrong:
-            yield Checked(name, "good")
+        if wrong in ("", _NOT_COUNTED):
+            yield Checked(name, "unknown" if wrong else "good", wrong)
         elif is_lost or not (name in copies or (good and name not in (SETTINGS, ACCURACY))):
             yield Checked(name, "lost", wrong)
         elif name in copies:
@@ -152,11 +147,6 @@ def _read_image(path: Path) -> None:
         raise ValueError(error.reason) from error
 
 
-def _read_arrays(path: Path) -> None:
-    with np.load(path, allow_pickle=False) as arrays:
-        [arrays[name] for name in arrays]
-
-
 # Of runs without hashes: those of before, and those that were killed.
 _READERS: Mapping[str, Callable[[Path], object]] = {
     SETTINGS: read_yaml,
@@ -164,7 +154,7 @@ _READERS: Mapping[str, Callable[[Path], object]] = {
     METRICS: lambda path: read_rows(path.parent),
     ACCURACY: AccuracyMatrix.from_csv,
     ENCODER: lambda path: safetensors.torch.load(path.read_bytes()),
-    EMBEDDINGS: _read_arrays,
+    EMBEDDINGS: lambda path: dict(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)),
 }
 
 

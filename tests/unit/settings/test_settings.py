@@ -175,3 +175,22 @@ def test_odd_files_are_refused(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(UserError, match=r"odd\.yaml"):
         load_settings(str(file))
+
+
+BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["seed: " + "9" * 5000, "seed: " + "9" * 30, "seed: 2001-99-99", "seed: " + "[" * 5000, BOMB, "seed: &a [*a]"],
+    ids=["digits", "bits", "date", "deep", "many", "itself"],
+)
+def test_yaml_that_no_setting_is_is_refused_in_a_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "settings.yaml").write_text(text)
+    for read in (lambda path: load_settings(str(path)), read_settings):
+        with pytest.raises(UserError) as caught:
+            read(tmp_path / "settings.yaml")
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 400
