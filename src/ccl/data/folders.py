@@ -71,7 +71,7 @@ def _classes(folder: Path) -> tuple[Listing, tuple[str, ...]]:
         if is_dir(entry):
             paths = [inner.path for inner in below(entry.path) if is_image(inner)]
             if paths:
-                listing[entry.name] = paths
+                listing[os.fsencode(entry.name).decode(errors="backslashreplace")] = paths  # it is written as text
             else:
                 empty.append(entry.name)
         else:

@@ -98,7 +98,7 @@ def _label(files: list[_File]) -> str | None:
         return text
     try:
         about: Any = json.loads(of_extension.get("json", b"null"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     values = (about.get(field) for field in LABEL_FIELDS) if isinstance(about, dict) else ()
     return next((str(value) for value in values if isinstance(value, str | int)), None)

@@ -1,6 +1,8 @@
 """Files of every kind become upright RGB of the right values, or a reason why not."""
 
 import io
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -125,3 +127,16 @@ def test_a_reduced_decoding_refuses_what_a_full_one_refuses(options: dict[str, o
     assert all(reduced == full for reduced, full in judged)
     assert judged[0] == (False, False)
     assert judged[-1] == (True, True)
+
+
+BOMB = b"P6 10000 10000 255\n" + bytes(300)
+
+
+def test_pillow_s_warnings_stay_inside() -> None:
+    """A TIFF whose tags are cut off is warned of in Pillow, and a bomb."""
+    file = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(file, "TIFF")
+    code = f"from ccl.data.decoding import *; import io\nfor one in {[file.getvalue()[:60], BOMB]!r}:\n try:\n"
+    code += "  decode(io.BytesIO(one))\n except BadImageError: pass"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stderr == ""

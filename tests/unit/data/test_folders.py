@@ -162,6 +162,12 @@ def test_bad_files_are_skipped_and_listed(tmp_path: Path) -> None:
         load_dataset("folder", tmp_path, resize=3)
 
 
+def test_a_class_whose_name_is_no_text_has_one_that_can_be_written(tmp_path: Path) -> None:
+    for name in (b"a\xff", b"b"):
+        _image(Path(os.fsdecode(os.fsencode(tmp_path / "pictures") + b"/" + name + b"/0.png")))
+    assert load_dataset("folder:pictures", tmp_path).class_names == ("a\\xff", "b")
+
+
 def test_links_to_themselves_are_passed_over(tmp_path: Path) -> None:
     _image(tmp_path / "a" / "1.png")
     for name in ("loop.png", "b", "a/loop.png", "a/b"):

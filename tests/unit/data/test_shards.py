@@ -139,6 +139,12 @@ def broken(path: Path, kind: str) -> None:
     path.write_bytes(content)
 
 
+def test_a_label_that_is_nested_too_deeply_is_none(tmp_path: Path) -> None:
+    nested = {"a.png": png(0), "a.json": b"[" * 200_000, "b.png": png(1), "b.json": b'{"label": 3}'}
+    whole = open_shards([str(write_tar(tmp_path / "one.tar", nested))])
+    assert whole.labels.tolist() == [-1, 0]
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
