@@ -88,7 +88,7 @@ def _record(path: Path, values: Mapping[str, Any]) -> RunRecord:
         if row["kind"] == "probe":
             result = ProbeResult(row["per_step"], row["all_class"], row["all_class_total"], row["protocol"])
             accuracy.record(row["after"] - 1 if row["after"] else None, result)
-    settings = validated(values["settings"], are_whole=True)
+    settings = validated(values["settings"], written_in=path)
     return RunRecord(path, settings, protocol, dict(values["status"]), rows, accuracy)
 
 

@@ -39,9 +39,7 @@ def load_settings(preset_or_file: str, assignments: Sequence[str] = ()) -> Setti
 
 def read_settings(path: Path) -> Settings:
     """The settings that a run or an encoder wrote into its folder, by `dump_settings`."""
-    values = read_yaml(path)
-    trusted_classes.read_from(path.parent, values)
-    return validated(values, are_whole=True)
+    return validated(read_yaml(path), written_in=path.parent)
 
 
 def parsed(assignments: Sequence[str]) -> dict[str, Any]:
@@ -62,12 +60,14 @@ def parsed(assignments: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def validated(values: Mapping[str, Any], *, are_whole: bool = False) -> Settings:
+def validated(values: Mapping[str, Any], *, written_in: Path | None = None, identity: str = "") -> Settings:
     """Settings from plain values; raises UserError with one line per mistake.
 
-    Values that were written whole lack only settings that were not known then: these have the plain default, under
-    which nothing changes, and not the one of the strategy.
+    Values that were written whole, into a folder that may be a stranger's, lack only settings that were not known then:
+    these have the plain default, under which nothing changes, and not the one of the strategy.
     """
+    if are_whole := written_in is not None:
+        trusted_classes.read_from(written_in, values, identity)
     model = settings_class(values, are_whole=are_whole)
     if not are_whole:
         trusted_classes.named(values)

@@ -66,6 +66,7 @@ def is_refused(setting: str = "encoder.backbone", path: str = PATH) -> bool:
 def test_reading_a_folder_imports_nothing_and_using_it_is_refused(tmp_path: Path, setting: str, path: str) -> None:
     folder = strange_folder(tmp_path, setting, path)
     settings = read_settings(folder / "settings.yaml")
+    ccl.loading.validated(yaml.safe_load((folder / "settings.yaml").read_text()), written_in=folder)
     assert own_classes(read_settings(folder / "settings.yaml").model_dump()) == [(setting, path)]
     assert settings.seed == 0
     with pytest.raises(UserError, match=f"{folder}: its {setting} is {path}, and importing that would run code"):

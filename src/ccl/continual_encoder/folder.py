@@ -107,9 +107,9 @@ class EncoderFolder:
         """All of a version's settings, as it says itself."""
         from ccl.loading import validated  # which imports every part of the method
 
-        for values in (about["settings"], about.get(ASKED, {})):
-            read_from(self.path, values, about.get("folder", ""))
-        return validated(about["settings"], are_whole=True)
+        identity = about.get("folder", "")
+        read_from(self.path, about.get(ASKED, {}), identity)
+        return validated(about["settings"], written_in=self.path, identity=identity)
 
     def current_about(self) -> dict[str, Any]:
         """What the current version says of itself."""

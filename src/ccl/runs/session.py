@@ -123,7 +123,8 @@ class Session:
     def _refuse_foreign(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint of a run with other settings; those of before don't have them."""
         if text := checkpoint.files.get(SETTINGS):
-            theirs = validated(parse_yaml(text.decode(), str(checkpoint.folder / SETTINGS)), are_whole=True)
+            values = parse_yaml(text.decode(), str(checkpoint.folder / SETTINGS))
+            theirs = validated(values, written_in=self.log.folder)
             if wrong := differences(theirs, self._settings, " instead of "):
                 raise UserError(f"{checkpoint.folder} is of another run ({'; '.join(wrong)}); move it away")
 
