@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ccl.continual_encoder.folder import EncoderFolder
 from ccl.data import MAX_BAD, BadImage, Found, ImageSource
@@ -193,7 +193,7 @@ def thawed(folder: EncoderFolder, checkpoint: Checkpoint) -> FrozenEncoder:
         encoder = learner.product
     else:
         encoder = build_encoder(settings, device)
-        encoder.load_state_dict(student_of(checkpoint))
+        _fill(encoder, student_of(checkpoint))
     return _opened(encoder, settings, checkpoint.number, about)
 
 
@@ -211,4 +211,12 @@ def load_learner(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
             own = {key: f"{name}.{key}" for key in ("vectors", "ids", "cursor")}
             held = queue.holding(*(state[key] for key in own.values()))
             state |= {own[key]: tensor for key, tensor in held.items()}
-    learner.load_state_dict(state)
+    _fill(learner, state)
+
+
+def _fill(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        which = " ".join(str(error).split())[:160]
+        raise UserError(f"the weights of this version do not fit its settings ({which}); use another version") from None

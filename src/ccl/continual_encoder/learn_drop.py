@@ -48,7 +48,7 @@ from ccl.runs.build import build_learner, build_plan, build_selection, resolved
 from ccl.runs.display import Display
 from ccl.runs.folder_lock import SETTINGS, locked
 from ccl.runs.forecast import clock, learner_bytes, refuse_too_large, seconds_here, size, work
-from ccl.runs.run_folder import METRICS, read_rows
+from ccl.runs.run_folder import CHECKPOINTS, METRICS, read_rows
 from ccl.runs.session import Session, code_hash
 from ccl.sealed_json import seal, unseal
 from ccl.section import flattened, merged
@@ -315,7 +315,7 @@ class _Drop:
         if is_begun(folder):
             which = f"drop {begun['name']!r}, which was refused," if begun else "unfinished drop"
             self.display.note(f"the {which} is forgotten")
-            for path in folder.learning.iterdir():
+            for path in sorted(folder.learning.iterdir(), key=lambda path: path.name == DROP):  # the mark last
                 if path.name != UNPACKED:  # what was just unpacked is of this drop
                     discard(path)
         folder.write(self.ledger)  # first: it marks the folder as an encoder folder
@@ -413,6 +413,8 @@ def read_begun(folder: EncoderFolder) -> dict[str, Any]:
     """The drop under way, {} for none."""
     path = folder.learning / DROP
     if not path.exists():
+        if (folder.learning / CHECKPOINTS).exists():
+            raise UserError(f"{path} is missing; --restart forgets the unfinished drop")
         return {}
     try:
         begun = dict(json.loads(content := path.read_bytes()))

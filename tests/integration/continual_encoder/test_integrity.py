@@ -189,6 +189,30 @@ def test_an_emptied_mark_of_a_drop_is_damage_and_a_restart_forgets_it(folder: Pa
     assert not mark.parent.exists()
 
 
+def test_checkpoints_of_a_drop_whose_mark_is_missing_stay(folder: Path, deliver: Deliver) -> None:
+    kept = folder / "learning" / "checkpoints" / "00000001"
+    kept.mkdir(parents=True)
+    with pytest.raises(UserError, match=r"drop.json is missing; --restart forgets the unfinished drop"):
+        ContinualEncoder.open(folder).learn(deliver("more"), **QUIET)
+    assert kept.is_dir()
+
+
+def test_weights_that_do_not_fit_their_settings_are_refused_in_a_line(folder: Path) -> None:
+    encoder = EncoderFolder(folder)
+    version, ledger = encoder.load(3), encoder.ledger()
+    about = json.loads(json.dumps(version.about))
+    about["settings"]["encoder"]["width"] = 8
+    encoder.versions.remove(3)
+    encoder.versions.save(version.tensors, about, version.files, 3)
+    ledger.hashes[3] = encoder.versions.describe(3)[1]
+    encoder.write(ledger)
+    with pytest.raises(
+        UserError, match=r"the weights of this version do not fit its settings \(.*; use another"
+    ) as caught:
+        ContinualEncoder.open(folder).frozen()
+    assert "\n" not in str(caught.value)
+
+
 def _fail(*_: Any) -> None:
     raise ConnectionResetError("pulled the plug")
 
