@@ -2,6 +2,7 @@
 
 import io
 import os
+import random
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -9,9 +10,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import crash_test
 import drops
 import pytest
 from kill_points import listing, renewed, run_forked
+from processes import SMALL, GridRun
 from safetensors import safe_open
 
 from ccl import ContinualEncoder
@@ -22,6 +25,7 @@ from ccl.continual_encoder.folder import EncoderFolder
 from ccl.continual_encoder.folder_page import write_page
 from ccl.data import load_dataset
 from ccl.report import svg_figures
+from ccl.runs import jobs
 
 SETTINGS: dict[str, Any] = {**drops.TINY, "epochs": 1}
 Work = Callable[[Path], object]  # given a folder in which everything of a case lies
@@ -177,6 +181,62 @@ def test_killed_at_every_call_that_changes_a_file(states: dict[str, Path | None]
             break
         faults += [f"{number}: {ended.last}: {fault}" for fault in seen_after_a_kill(place, state, work, expected)]
     print(f"{name}: killed at {number - 1} calls")
+    assert not faults, "\n".join(faults)
+
+
+RUN = [*SMALL, "--set=epochs=1", "--set=probe.after=last"]
+RUNS: dict[str, Work] = {
+    "run": lambda place: check(*ccl("run", "demo", *RUN, "--out", place / "run")),
+    "compare": lambda place: check(
+        *ccl("compare", "demo", *RUN, "--strategies", "finetuning,ccl", "--jobs", 1, "--out", place / "grid")
+    ),
+}
+
+
+def check(code: int, told: str) -> None:
+    assert code == 0, told
+
+
+def bits_of_runs(place: Path) -> dict[str, object]:
+    # Which checkpoints are left depends on the clock.
+    found: dict[str, object] = {"files": [name for name in listing(place) if "checkpoints/0" not in name]}
+    for status in sorted(place.rglob("status.json")):
+        told = crash_test.fingerprint(status.parent)
+        found |= {f"{status.parent.name} {name}": value for name, value in told.items()}
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("name", "drawn"), [("run", 60), ("compare", 12)])
+def test_runs_killed_at_drawn_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, drawn: int) -> None:
+    place, work = tmp_path / "place", RUNS[name]
+    monkeypatch.setattr(jobs, "LocalProcess", GridRun)
+    renewed(None, place).mkdir()
+    work(place)
+    expected = bits_of_runs(place)
+    renewed(None, place).mkdir()
+    count = run_forked(lambda: work(place), place).count
+    faults, killed = list[str](), 0
+    for number in sorted(random.Random(0).sample(range(1, count), drawn)):
+        renewed(None, place).mkdir()
+        ended = run_forked(lambda: work(place), place, number)
+        killed += ended.killed
+        for status in place.rglob("status.json"):
+            if ccl("verify", status.parent)[0] == 1 and ccl("verify", status.parent, "--repair")[0]:
+                faults.append(f"{number}: {ended.last}: verify: {ccl('verify', status.parent)[1]}")
+        try:
+            work(place)
+        except Exception as error:
+            faults.append(f"{number}: {ended.last}: again: {error}")
+            continue
+        found = bits_of_runs(place)
+        wrong = {name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)}
+        if "files" in wrong:
+            wrong |= set(expected["files"]) ^ set(found["files"])  # type: ignore[call-overload]
+        faults += [f"{number}: {ended.last}: {sorted(wrong)[:9]}"] if wrong else []
+    print(f"{name}: killed at {killed} of {count} calls")
+    assert killed >= drawn - 2
     assert not faults, "\n".join(faults)
 
 

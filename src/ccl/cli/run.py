@@ -42,7 +42,7 @@ def run(
     if out is None:
         raise UserError("--out DIR is missing: the run folder to make or to resume")
     is_alone = "RANK" not in os.environ  # ranks ask the first, so that none leaves while the others wait for it
-    if is_alone and is_finished(settings, out):
+    if is_alone and is_finished(settings, out) and (out / "report.html").exists():  # killed before it: it is written
         echo(f"{out} holds this run already, complete; nothing to do")
         return
 
