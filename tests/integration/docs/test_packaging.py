@@ -32,6 +32,17 @@ def test_versions_agree() -> None:
     assert workflow["jobs"]["test"]["steps"][-1] == {"run": "make test"}
 
 
+def test_constraints_with_hashes_name_the_same_versions() -> None:
+    """And all that the program needs, which pip asks for where hashes are required."""
+    plain, hashed = ((ROOT / f"constraints{kind}.txt").read_text() for kind in ("", "-hashed"))
+    rows = re.findall(r"^([\w.-]+==\S+)( --hash=sha256:[0-9a-f]{64})?$", hashed, re.MULTILINE)
+    assert {row for row, _ in rows} <= set(plain.splitlines())
+    assert all(with_hash for _, with_hash in rows)
+    names = {row.partition("==")[0].lower() for row, _ in rows}
+    assert names >= {re.split(r"[>=]", needed)[0].lower() for needed in PROJECT["dependencies"]}
+    assert {"narwhals==", "cloudpickle==", "setuptools=="} <= set(re.findall(r"^[\w.-]+==", plain, re.MULTILINE))
+
+
 def built(kind: str, out: Path) -> Path:
     code = f"from hatchling.build import build_{kind}; print(build_{kind}({str(out)!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
