@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-LONGEST = 200  # of a reason
+LONGEST = 400  # of a message
 
 
 def pictures() -> dict[str, bytes]:

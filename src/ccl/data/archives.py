@@ -82,7 +82,7 @@ def unpack(archive: Path, scratch: Path, progress: Progress | None = None) -> Un
         if isinstance(error, OSError) and error.strerror and error.errno != errno.EINVAL:  # that is a seek to nowhere
             trouble = f"can't unpack {str(archive)!r} into {str(scratch)!r}: {error.strerror}"
         else:
-            why = " ".join(f"{type(error).__name__}: {error}".split())
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:160]  # zipfile quotes all of a broken name
             trouble = (
                 f"{str(archive)!r} is damaged or not an archive of its suffix ({why}); fetch it again, or {_BY_HAND}"
             )

@@ -37,7 +37,7 @@ def bytes_to_decode(image: Image.Image, turn: int, divisor: int = 1) -> int:
 def _of_decoder(image: Image.Image, pixels: int) -> int:
     """What Pillow's decoder holds beside the picture."""
     if image.format == "WEBP":
-        return 12 * pixels  # two canvases and a copy
+        return 16 * pixels  # two canvases, a copy, and of some lossless ones a further one
     if image.format in JPEGS and not _is_of_one_scan(image):  # the coefficients of all scans
         layers = [(across, down) for _, across, down, _ in image.layer]  # type: ignore[attr-defined]
         densest = int(max(across for across, _ in layers) * max(down for _, down in layers))

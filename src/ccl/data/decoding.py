@@ -183,7 +183,7 @@ def _reason(error: Exception) -> str:
         return f"not an image of the formats {', '.join(ALLOWED_FORMATS)}, or its header is damaged"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    return " ".join(f"{type(error).__name__}: {error}".split())[:160]
 
 
 def square_picture(image: Image.Image, side: int) -> NDArray[np.uint8]:

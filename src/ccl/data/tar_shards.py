@@ -59,7 +59,7 @@ def index_tar(shard: Shard) -> ShardIndex:
     except UserError:
         raise
     except DAMAGE as error:
-        why = " ".join(str(error).split())
+        why = " ".join(str(error).split())[:160]
         raise UserError(f"shard {shard.path!r} is cut off, damaged or not a tar ({why}); fetch it again") from error
     notes = [f"{num_without} keys without an image are skipped"] if num_without else []
     notes += [f"{num_further} further images of a key are skipped"] if num_further else []
