@@ -24,7 +24,14 @@ def learn_epoch(log: RunLog, step: int, epoch: int) -> None:
 
 
 def probe(log: RunLog, after: int) -> None:
-    log.row("probe", after=after, per_step=[50.0 + after, 60.0 + after], all_class_total=40.0 + after, knn_total=None)
+    log.row(
+        "probe",
+        protocol="cached",
+        after=after,
+        per_step=[50.0 + after, 60.0 + after],
+        all_class_total=40.0 + after,
+        knn_total=None,
+    )
 
 
 def learn(log: RunLog, epochs: range = range(2), first_step: int = 0) -> None:
@@ -73,7 +80,7 @@ def broken_off_and_gone_on_with(folder: Path, open_trackers: Open, name: str) ->
     log.step_begins(1, 8, 8, True)
     yield log
     log = log_of(folder, open_trackers(name))
-    log.resume(before_probe)
+    log.resume(before_probe, {})
     probe(log, 1)
     log.step_begins(1, 8, 8, True)
     learn_epoch(log, 1, 0)
@@ -81,12 +88,12 @@ def broken_off_and_gone_on_with(folder: Path, open_trackers: Open, name: str) ->
     learn_epoch(log, 1, 1)
     yield log
     log = log_of(folder, [])
-    log.resume(half_way)
+    log.resume(half_way, {})
     learn_epoch(log, 1, 1)
     before_last_probe = log.state()
     yield log
     log = log_of(folder, open_trackers(name))
-    log.resume(before_last_probe)
+    log.resume(before_last_probe, {})
     probe(log, 2)
     log.status("complete")
     yield log

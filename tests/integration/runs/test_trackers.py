@@ -125,7 +125,7 @@ def test_epochs_are_counted_where_their_number_changes(
         learn_epoch(log, 0, epoch)
     state = log.state()
     log = log_of(tmp_path, open_trackers("tensorboard"))
-    log.resume(state)
+    log.resume(state, {})
     log.row("changed", epochs=[5, 2])
     learn_epoch(log, 1, 0)
     probe(log, 5)  # of Upper Bound: after the one step it has, its row is that of the last
@@ -199,7 +199,7 @@ def test_another_mlflow_server_is_told_everything(
     state, other = log.state(), fakes.MLflow()
     for name, module in other.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
-    log_of(tmp_path, open_trackers("mlflow")).resume(state)
+    log_of(tmp_path, open_trackers("mlflow")).resume(state, {})
     (one,) = other.runs.values()
     assert without_times(one.points) == WHOLE
 
@@ -258,7 +258,7 @@ def test_a_failed_tracker_misses_nothing_once_the_run_goes_on(
     learn(log)
     state, writer.disk_is_full = log.state(), False
     assert writer.shown == {}
-    log_of(tmp_path, open_trackers("tensorboard")).resume(state)
+    log_of(tmp_path, open_trackers("tensorboard")).resume(state, {})
     assert without_times(writer.shown) == WHOLE
 
 
