@@ -65,10 +65,11 @@ class Session:
                 self.stop.raise_if_asked()  # a signal that ended another rank came here too
                 raise
         except StoppedError as stopped:
-            self.log.status("stopped", reason=str(stopped), peak_memory_bytes=self._peak())
+            with suppress(OSError):  # where the disk is full, that is not what the user is to hear of
+                self.log.status("stopped", reason=str(stopped), peak_memory_bytes=self._peak())
             raise
         except Exception as error:
-            with suppress(OSError):  # where the disk is full, this is not what the user is to hear of
+            with suppress(OSError):
                 self.log.status("failed", reason=str(error))
             raise
         finally:

@@ -76,6 +76,9 @@ def _check(folder: Path, repair: bool) -> Iterator[Checked]:
     except UnreadableError as error:
         yield Checked(CHECKPOINTS, "lost", error.reason)
         findings = []
+    if why and not findings and left_files(folder) in ([SETTINGS], [SETTINGS, PROTOCOL]):
+        yield Checked(str(folder), "good", "killed before it began; the same command begins it")
+        return
     findings = [replace(one, reason=one.reason or _foreign(folder, status, one)) for one in findings]
     yield from _of_checkpoints(findings)
     good = next((one for one in reversed(findings) if one.reason is None), None)

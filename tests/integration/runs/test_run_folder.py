@@ -135,8 +135,12 @@ def test_a_killed_run_is_not_said_to_be_running(stopped: Path, copied: Callable[
     folder = copied(stopped)
     (folder / "status.json").write_bytes(seal(read_status(folder) | {"state": "running", "files": {}}))
     assert read_run(folder).status["state"] == "stopped (killed)"
+    (folder / "drop").mkdir()
+    (folder / "drop" / "status.json").write_text('{"state": "running"}')
+    assert shown_status(folder / "drop", folder)["state"] == "stopped (killed)"
     with locked(folder):
         assert read_run(folder).status["state"] == "running"
+        assert shown_status(folder / "drop", folder)["state"] == "running"
 
 
 def test_a_run_that_lost_its_status_is_not_passed_over_by_a_report(whole: Path, copied: Callable[[Path], Path]) -> None:

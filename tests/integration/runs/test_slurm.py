@@ -255,6 +255,21 @@ def test_a_job_of_another_name_with_the_same_id_is_a_stranger(tmp_path: Path, cl
     assert launcher.under_way([cell_job(folder, cell.name)]) == {}
 
 
+@pytest.mark.parametrize("content", ["[]", "{", '{"cells": 3}', '{"cells": []}', "[" * 100_000])
+def test_a_damaged_file_of_a_job_is_one_line_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    folder = tmp_path / "grid"
+    (folder / "slurm").mkdir(parents=True)
+    (folder / "slurm" / "ccl-a-0.json").write_text(content)
+    monkeypatch.setattr(JobQueue, "names", lambda self: {"17": "ccl-a-0"})
+    launcher = SlurmJobs(folder, [])
+    launcher._queue = JobQueue(print)
+    with pytest.raises(UserError, match=r"ccl-a-0\.json can't be read .*; scancel 17, delete it") as caught:
+        launcher.under_way([cell_job(folder, cells(1)[0].name)])
+    assert "\n" not in str(caught.value)
+
+
 def test_a_full_queue_is_reported_once_and_waited_for(
     tmp_path: Path, cluster: SlurmStandIn, quick_runs: Callable[[float], None]
 ) -> None:

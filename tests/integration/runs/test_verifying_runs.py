@@ -144,3 +144,12 @@ def test_a_run_of_before_is_good_as_it_is(tmp_path: Path) -> None:
     assert faults(folder) == {}
     HOW["cut"](folder / "metrics.jsonl")
     assert "its end is missing" in faults(folder)["metrics.jsonl"]
+
+
+def test_a_run_killed_before_it_began_has_no_fault(copy: Path) -> None:
+    for path in copy.iterdir():
+        if path.name not in ("settings.yaml", "protocol.json"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert faults(copy) == {}
+    (copy / "accuracy.csv").touch()
+    assert faults(copy)["status.json"] == "lost: it is missing"
