@@ -1,8 +1,11 @@
 """Folders to be damaged, every use of them in one process, and what must hold whatever is damaged."""
 
+import errno
 import hashlib
+import io
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +27,8 @@ from ccl.continual_encoder.folder_page import is_whole_page
 from ccl.continual_encoder.ledger import read_before
 from ccl.continual_encoder.probe_classifiers import load_classifier
 from ccl.continual_encoder.verifying import check_encoder
-from ccl.runs.one_run import is_finished
+from ccl.runs.folder_lock import read_status
+from ccl.runs.run_folder import is_finished
 from ccl.runs.session import Session
 from ccl.runs.verifying import check_run
 from ccl.training import checkpoint
@@ -41,8 +45,13 @@ class BegunError(Exception):
     """Ends a use where its work would begin."""
 
 
-def _images(name: str, seed: int) -> np.ndarray:
-    images: np.ndarray = load_dataset(name, images_per_class=3, resize=16).train.images.numpy()
+def held(source: Any) -> "np.ndarray[Any, Any]":
+    images: np.ndarray[Any, Any] = source.images.numpy()
+    return images
+
+
+def _images(name: str, seed: int) -> Any:
+    images = held(load_dataset(name, images_per_class=3, resize=16).train)
     return images[seed : seed + 24].astype(np.uint8)
 
 
@@ -68,7 +77,7 @@ def make_encoder(folder: Path, seed: int = 0) -> Path:
     with patch.object(judge, "faults", lambda *_: ["planted"]):
         encoder.learn(_images("greek", seed), name="greek", progress=False)
     labelled = load_dataset("symbols", images_per_class=10, classes=2, resize=16).train
-    encoder.probe(labelled.images.numpy(), [label % 2 for label in range(len(labelled))])
+    encoder.probe(held(labelled), [label % 2 for label in range(len(labelled))])
     with _broken_off(saves=3):
         encoder.learn(_images(LAST, seed), name=LAST, progress=False)
     return folder
@@ -84,7 +93,11 @@ def make_run(folder: Path, seed: int = 0, saves: int | None = None) -> Path:
     return folder
 
 
-MAKERS: dict[str, Callable[..., Path]] = {"encoder": make_encoder, "run": make_run, "stopped": partial(make_run, saves=6)}
+MAKERS: dict[str, Callable[..., Path]] = {
+    "encoder": make_encoder,
+    "run": make_run,
+    "stopped": partial(make_run, saves=6),
+}
 
 
 @dataclass
@@ -103,6 +116,8 @@ class Damaged:
             for event in (EncoderFolder(self.folder).ledger().events if self.is_encoder else ())
             for name, sha256 in event.get("files", {}).items()
         }
+        if not self.is_encoder:
+            self.hashes = read_status(self.folder)["files"]
         assert not self.faults()
         self.outputs = self.uses()
         assert not [value for value in self.outputs.values() if isinstance(value, UserError)]
@@ -119,7 +134,7 @@ class Damaged:
         try:
             return [f"{one.what}: {one.about}" for one in check if one.is_fault]
         except UserError as error:
-            return [_line(error)]
+            return [line_of(error)]
 
     def uses(self) -> dict[str, object]:
         """What each use gives; a UserError where it refuses, and any other exception goes on."""
@@ -128,7 +143,7 @@ class Damaged:
             try:
                 found[name] = use()
             except UserError as error:
-                _line(error)
+                line_of(error)
                 found[name] = error
         return found
 
@@ -195,7 +210,7 @@ class Damaged:
         try:
             return read is None or read() is not False
         except UserError as error:
-            _line(error)
+            line_of(error)
             return False
 
     def check(self, what: str) -> None:
@@ -240,6 +255,11 @@ class Damaged:
         path.write_bytes(self.whole[name])
 
     @property
+    def kinds(self) -> list[str]:
+        """A file of each kind: of numbered ones the first."""
+        return list({re.sub("[0-9]", "0", name): name for name in reversed(self.names)}.values())
+
+    @property
     def counts(self) -> str:
         return f"{self.tried:,} tried: {self.found:,} found, {self.harmless:,} harmless"
 
@@ -248,10 +268,27 @@ def _shown(value: object) -> object:
     return repr(value) if isinstance(value, UserError) else value
 
 
-def _line(error: UserError) -> str:
+def line_of(error: UserError) -> str:
     """A message of one line, or of one for each of several mistakes."""
     assert len(str(error).splitlines()) == len(error.args), f"more than a line: {error}"
     return str(error)
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """As without permission, which root always has."""
+
+    def refusing(original: Callable[..., Any], file: Any, *arguments: Any, **options: Any) -> Any:
+        if not isinstance(file, int) and Path(os.fsdecode(file)) == path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return original(file, *arguments, **options)
+
+    with (
+        patch("builtins.open", partial(refusing, open)),
+        patch("io.open", partial(refusing, io.open)),
+        patch("os.open", partial(refusing, os.open)),
+    ):
+        yield
 
 
 def copied(folder: Path, to: Path) -> Damaged:
