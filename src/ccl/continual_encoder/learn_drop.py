@@ -134,7 +134,7 @@ def learn(folder: EncoderFolder, find: Find, display: Observer, options: Options
         ledger = folder.ledger() if folder.exists() else Ledger()
         begun = {}
         with suppress(UserError) if options.restart else nullcontext():
-            begun = read_begun(folder)
+            begun = read_begun(folder, ledger.identity)
         folder.sweep(ledger, begun.get("version"))
         # A drop begun on another version than the current one became current just before a kill, or never will.
         if begun and (begun["parent"] != ledger.current or begun.get("version", ledger.latest + 1) in ledger.hashes):
@@ -154,7 +154,7 @@ class _Drop:
         self, folder: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
     ) -> None:
         self.folder, self.ledger, self.display, self.options, self.stop = folder, ledger, display, options, stop
-        self.begun = {} if options.restart else read_begun(folder)  # the drop that may be resumed
+        self.begun = {} if options.restart else read_begun(folder, ledger.identity)  # the drop that may be resumed
         self.parent = None if folder.knows_nothing(ledger) else folder.load(ledger.current)
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "next_id": 0}
         self.seen = folder.seen(self.parent) if self.parent else b""
@@ -320,7 +320,7 @@ class _Drop:
                     discard(path)
         folder.write(self.ledger)  # first: it marks the folder as an encoder folder
         folder.learning.mkdir(parents=True, exist_ok=True)
-        write_file(folder.learning / DROP, seal({**pending, "began": time.time()}))
+        write_file(folder.learning / DROP, seal({**pending, "folder": self.ledger.identity, "began": time.time()}))
 
     def _train(
         self, settings: Settings, learner: Learner, viewer: Viewer, images: ImageSource, fingerprint: str
@@ -409,8 +409,8 @@ def is_begun(folder: EncoderFolder) -> bool:
     return (folder.learning / DROP).exists()
 
 
-def read_begun(folder: EncoderFolder) -> dict[str, Any]:
-    """The drop under way, {} for none."""
+def read_begun(folder: EncoderFolder, identity: str) -> dict[str, Any]:
+    """The drop under way in the folder of this identity, {} for none."""
     path = folder.learning / DROP
     if not path.exists():
         if (folder.learning / CHECKPOINTS).exists():
@@ -420,6 +420,8 @@ def read_begun(folder: EncoderFolder) -> dict[str, Any]:
         begun = dict(json.loads(content := path.read_bytes()))
         if "version" in begun or "sha256" in begun:  # of format 2
             begun = unseal(content)
+            if begun.get("folder", identity) != identity:
+                raise ValueError("it is of another encoder folder")
         return begun | {"parent": int(begun["parent"])}
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}") from None

@@ -51,7 +51,8 @@ def check_encoder(folder: EncoderFolder, repair: bool = False) -> Iterator[Check
         good: dict[int, Checkpoint] = {}
         for number in folder.versions.numbers():
             yield (found_version := _version(folder, ledger, number, good))
-            if found_version.state == "lost" and number == ledger.current:
+            is_lost = found_version.state == "lost" and "can't be read" not in found_version.about
+            if is_lost and number == ledger.current:
                 newest = next((n for n in reversed(list(good)) if n not in ledger.candidates), None)
                 way_out = "none is left" if newest is None else f"`ccl rollback {folder.path}` returns to a good one"
                 yield Checked(f"the current version {number}", "lost", way_out)
@@ -69,7 +70,7 @@ def check_encoder(folder: EncoderFolder, repair: bool = False) -> Iterator[Check
             yield from _copies(folder, good[ledger.current], repair)
         if folder.learning.exists():
             try:
-                begun = read_begun(folder)
+                begun = read_begun(folder, ledger.identity)
                 yield Checked(f"{LEARNING}/", "good", f"drop {begun.get('name')!r} is under way")
             except UserError as error:
                 yield Checked(f"{LEARNING}/", "lost", str(error))
@@ -175,7 +176,7 @@ def _of_drops(folder: EncoderFolder, ledger: Ledger) -> Iterator[Checked]:
                 is_good = hashlib.sha256(path.read_bytes()).hexdigest() == sha256
                 yield Checked(what, "good") if is_good else Checked(what, "lost", "not as it was written; only shown")
             except OSError as error:
-                yield Checked(what, "lost", f"{error.strerror}; only shown")
+                yield Checked(what, "lost", f"can't be read: {error.strerror}; only shown")
 
 
 def _copies(folder: EncoderFolder, version: Checkpoint, repair: bool) -> Iterator[Checked]:
@@ -187,7 +188,12 @@ def _copies(folder: EncoderFolder, version: Checkpoint, repair: bool) -> Iterato
         yield Checked(SETTINGS, "mended" if repair else "mendable", "; ".join(wrong))
     page = folder.path / PAGE
     is_of_format_1 = (folder.path / UNSEALED).exists()
-    if page.exists() and not is_of_format_1 and not is_whole_page(page):
+    try:
+        is_good = is_of_format_1 or not page.exists() or is_whole_page(page)
+    except OSError as error:
+        yield Checked(PAGE, "lost", f"can't be read: {error.strerror}")
+        return
+    if not is_good:
         if repair:
             write_page(folder)
         yield Checked(PAGE, "mended" if repair else "mendable", "not as it was written")
