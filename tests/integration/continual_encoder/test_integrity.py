@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from damage import unreadable
 from drops import TINY, Deliver
 
 from ccl import ContinualEncoder, UserError
@@ -211,6 +212,24 @@ def test_weights_that_do_not_fit_their_settings_are_refused_in_a_line(folder: Pa
     ) as caught:
         ContinualEncoder.open(folder).frozen()
     assert "\n" not in str(caught.value)
+
+
+def test_a_drop_of_another_folder_is_refused(shell: Command, folder: Path, deliver: Deliver) -> None:
+    drop = folder / "learning" / "drop.json"
+    drop.parent.mkdir()
+    which = {"fingerprint": "0", "parent": 3, "num_images": 30, "name": "other", "version": 4}
+    drop.write_bytes(seal({**which, "folder": "another", "settings": {}}))
+    code, _, error = shell("learn", deliver("more"), "--into", folder)
+    assert (code, "it is of another encoder folder" in error, drop.exists()) == (2, True, True)
+    assert "lost      learning/" in shell("verify", folder)[1]
+
+
+@pytest.mark.parametrize("name", ["report.html", "versions/00000003/manifest.json", "steps/00000001/metrics.jsonl"])
+def test_what_can_not_be_read_is_not_called_damaged(shell: Command, folder: Path, name: str) -> None:
+    with unreadable(folder / name):
+        code, told, _ = shell("verify", folder)
+    assert (code, "can't be read: Permission denied" in told) == (1, True)
+    assert not any(word in told for word in ("damaged", "rollback", "--repair"))
 
 
 def _fail(*_: Any) -> None:
