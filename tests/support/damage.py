@@ -132,7 +132,7 @@ class Damaged:
         """What verify finds wrong."""
         check = check_encoder(EncoderFolder(self.folder)) if self.is_encoder else check_run(self.folder)
         try:
-            return [f"{one.what}: {one.about}" for one in check if one.is_fault]
+            return [f"{one.what}: {one.about}" for one in check if one.state in ("mendable", "lost")]
         except UserError as error:
             return [line_of(error)]
 
