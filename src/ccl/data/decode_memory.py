@@ -73,7 +73,8 @@ class Room:
     def __init__(self, num_bytes: int) -> None:
         self._all = num_bytes
         self.reset()
-        os.register_at_fork(after_in_child=self.reset)  # a thread of the parent may hold some
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=self.reset)  # a thread of the parent may hold some
 
     def reset(self) -> None:
         self._left, self._changed = self._all, threading.Condition()
