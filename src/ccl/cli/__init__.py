@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # processes, two threads were 35 times slower than one. Must be set before torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
-_TURN = 3.0  # seconds that the other ranks wait before they report
+_TURN = 8.0  # seconds that the other ranks wait before they report
 
 
 def main() -> None:

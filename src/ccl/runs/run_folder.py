@@ -69,7 +69,7 @@ class RunLog(Observer):
         found = {name: _content(self.folder / name) for name in SMALL}
         return {name: content for name, content in found.items() if content or name == METRICS}
 
-    def resume(self, state: Mapping[str, Any], files: Mapping[str, bytes]) -> str:
+    def resume(self, state: Mapping[str, Any], files: Mapping[str, bytes] = {}) -> str:
         """Return to the rows and sums of a checkpoint, and pass the rows to trackers; what is lost of them, if any."""
         if not self._writes:
             return ""
