@@ -6,7 +6,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ class RunLog(Observer):
         rows, lost = files.get(METRICS), ""
         if rows is None:  # checkpoints of before have the number of their bytes alone
             content = _content(self.folder / METRICS)[: int(state["bytes"])]
-            found, num_bytes, _ = _whole_rows(content)
+            found, num_bytes, _ = _whole_rows(content, lambda row: row)
             rows = content[:num_bytes]
             if num_bytes < state["bytes"]:
                 there = f"{num_bytes} of the {state['bytes']} bytes that the checkpoint counts"
@@ -255,14 +255,14 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _whole_rows(content: bytes) -> tuple[list[dict[str, Any]], int, str]:
+def _whole_rows(content: bytes, typed: Callable[[Any], Any] = typed_row) -> tuple[list[dict[str, Any]], int, str]:
     """The rows before the first that is not whole, their bytes, and what is wrong with that one."""
     rows, num_bytes = list[dict[str, Any]](), 0
     for line in content.splitlines(keepends=True):
         try:
             if not line.endswith(b"\n"):
                 raise ValueError("its end is missing")
-            rows.append(typed_row(json.loads(line)))
+            rows.append(typed(json.loads(line)))
         except (ValueError, RecursionError) as error:
             return rows, num_bytes, f"not a whole row ({error})"
         num_bytes += len(line)
