@@ -33,6 +33,7 @@ DATASET_NAMES = (
     "imagenet-sub",
     "imagenet-full",
 )
+_RULES = 2  # of what is refused: by others, what was usable must be looked into again
 _IMAGENET_SUB_CLASSES = 100  # Paper: ImageNet-Sub has 100 classes; the authors' code takes the first, sorted by wnid
 
 
@@ -100,7 +101,7 @@ def _usable(
     Which ones they are is remembered in the cache folder: without a side, unchanged files are not decoded again.
     """
     about, newest = source.change() if side is None else (b"", 0)
-    key = hashlib.sha256(f"{PIL.__version__} {can_read_heif()} ".encode() + about).hexdigest()[:32]
+    key = hashlib.sha256(f"{PIL.__version__} {can_read_heif()} {_RULES} ".encode() + about).hexdigest()[:32]
     kept = cache_folder() / "unusable" / f"{key}.json"
     if about and (bad := _kept_positions(kept, len(source))) is not None:
         again = collected(Found(source.subset(bad)), max_bad=100.0)  # they may be readable by now

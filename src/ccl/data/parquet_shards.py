@@ -13,6 +13,7 @@ from ccl.data.shard_index import RECORD, Reader, Shard, ShardIndex
 from ccl.data.tar_shards import LABEL_FIELDS
 from ccl.errors import UserError, require
 
+_MOST_ROWS = 100  # of a byte, where one picture comes again and again
 _KEPT_GROUPS = 2  # of a reader, decompressed
 
 
@@ -20,7 +21,11 @@ def index_parquet(shard: Shard) -> ShardIndex:
     """The rows of a Parquet file in their order; refuses one without a column of images."""
     file = _opened(shard)
     _image_column(shard, file.schema_arrow)
-    records = np.zeros(file.metadata.num_rows, RECORD)
+    if not 0 <= (num_rows := file.metadata.num_rows) <= _MOST_ROWS * shard.num_bytes:
+        raise UserError(
+            f"shard {shard.path!r} says that it has {num_rows:,} rows in {shard.num_bytes:,} bytes; fetch it again"
+        )
+    records = np.zeros(num_rows, RECORD)
     records["place"] = np.arange(len(records))
     records["label"], class_names = _labels(shard, file)
     return ShardIndex(records, class_names)

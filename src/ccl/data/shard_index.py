@@ -80,13 +80,22 @@ class ShardIndex(NamedTuple):
 Reader = Callable[[int, int], bytes]
 
 
+def _is_sound(index: ShardIndex) -> bool:
+    labels, names = index.records["label"], index.class_names
+    has_lists = all(isinstance(one, str) for part in (names, index.keys, index.notes) for one in part)
+    are_known = len(labels) == 0 or bool((labels >= -1).all() and (labels < len(names)).all())
+    return index.records.dtype == RECORD and has_lists and are_known and len(index.keys) in (0, len(labels))
+
+
 def index_of(shard: Shard, make: Callable[[Shard], ShardIndex]) -> ShardIndex:
     """The index as it was kept, or a new one, which is kept where that is possible."""
     whole = b"%b\0%d %d %d" % (os.fsencode(shard.path), shard.num_bytes, shard.changed_ns, _FORMAT)
     path = cache_folder() / "shards" / f"{hashlib.blake2b(whole, digest_size=16).hexdigest()}.npz"
     # Where there is none, or a broken one, a new one is made: NumPy and zipfile raise many kinds for broken files.
     with suppress(Exception), np.load(path, allow_pickle=False) as kept:
-        return ShardIndex(kept["records"], *json.loads(kept["names"].tobytes()))
+        index = ShardIndex(kept["records"], *json.loads(kept["names"].tobytes()))
+        if _is_sound(index):
+            return index
     shard.check()
     index = make(shard)
     if shard.changed_ns <= time.time_ns() - SETTLED_NS:

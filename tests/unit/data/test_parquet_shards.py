@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,6 +71,21 @@ def test_what_is_not_a_table_of_images_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="is cut off or not a Parquet file") as caught:
             opened(path)
         assert "\n" not in str(caught.value)
+
+
+def test_a_footer_that_claims_too_much_is_refused_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_parquet(tmp_path / "x.parquet", {"image": [png(0)]})
+
+    class Claims:
+        schema_arrow = None
+        metadata = SimpleNamespace(num_rows=1 << 62)
+
+    monkeypatch.setattr("ccl.data.parquet_shards._opened", lambda shard: Claims)
+    monkeypatch.setattr("ccl.data.parquet_shards._image_column", lambda *_: "image")
+    with pytest.raises(
+        UserError, match=r"says that it has 4,611,686,018,427,387,904 rows in \d+ bytes; fetch it again$"
+    ):
+        opened(path)
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

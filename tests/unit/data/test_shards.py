@@ -84,6 +84,24 @@ def test_an_index_is_made_once_and_anew_when_the_shard_changes(tmp_path: Path, m
         kept.source.encoded(0)
 
 
+@pytest.mark.parametrize("how", ["width", "labels", "names", "keys"])
+def test_a_kept_index_that_cant_be_is_made_anew(tmp_path: Path, how: str) -> None:
+    (path,) = labelled_tars(tmp_path, num_shards=1)
+    before = {*cache_folder().glob("shards/*.npz")}
+    open_shards([str(path)])
+    (kept,) = {*cache_folder().glob("shards/*.npz")} - before
+    with np.load(kept) as held:
+        records, names = held["records"].copy(), json.loads(held["names"].tobytes())
+    if how == "width":
+        records = records.astype([("place", "u8"), ("size", "u8"), ("label", "i8")])
+    elif how == "labels":
+        records["label"][3] = 1 << 30
+    else:
+        names[["names", "keys"].index(how)][0] = 10**30
+    np.savez(kept, records=records, names=np.frombuffer(json.dumps(names).encode(), np.uint8))
+    assert [*map(str, open_shards([str(path)]).labels)] == [*"0101010101"]
+
+
 def test_a_batch_carries_its_own_shards_only_and_can_be_sent(tmp_path: Path) -> None:
     found = open_shards([str(path) for path in labelled_tars(tmp_path)])
     sent = pickle.dumps(found.source.subset(torch.tensor([29])))
