@@ -69,7 +69,7 @@ def shown_file(content: bytes) -> bytes:
     """A file as it is if it is short, else as a JPEG of the size of a sheet: many of them are held at one time."""
     if len(content) <= _LONGEST_FILE:
         return content
-    file, picture = io.BytesIO(), decode(io.BytesIO(content))
+    file, picture = io.BytesIO(), decode(io.BytesIO(content), is_kept=True)
     picture.thumbnail((2 * _SIDE, 2 * _SIDE))
     picture.save(file, format="JPEG", quality=95)
     return file.getvalue()

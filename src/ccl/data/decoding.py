@@ -40,33 +40,36 @@ def is_image_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
-def decode(file: BinaryIO, reduction: Reduction | None = None) -> Image.Image:
+def decode(file: BinaryIO, reduction: Reduction | None = None, is_kept: bool = False) -> Image.Image:
     """The picture as upright RGB: the first frame, alpha laid on white, EXIF rotation applied.
 
     A JPEG is decoded at a part of its size where `reduction` says so, or where it would take too much memory: pixel p
     of a line then stands for the pixels from divisor · p on, and the last may stand for fewer. Others come in full.
     """
-    with decoded(file, reduction) as picture:
+    with decoded(file, reduction, is_kept=is_kept) as picture:
         return picture
 
 
 @contextmanager
-def decoded(file: BinaryIO, reduction: Reduction | None = None, turn: int = 0) -> Iterator[Image.Image]:
+def decoded(
+    file: BinaryIO, reduction: Reduction | None = None, turn: int = 0, is_kept: bool = False
+) -> Iterator[Image.Image]:
     """As `decode`; threads that decode at one time share the memory for it until they leave. `turn`: 0 if not known."""
     with open_image(file) as image:
-        refuse_samples(image)
+        if not is_kept:
+            refuse_samples(image)
         has_depth, expected = has_deep_samples(image), turn or orientation(image, is_loaded=False)
         with ROOM.held(_reduce(image, reduction, expected)):
             image.load()
             turn = orientation(image)
             if turn in (1, expected):
-                picture = to_rgb(image, has_depth)
+                picture = to_rgb(image, has_depth, is_kept)
                 if picture is not image:
                     image.close()  # its pixels are let go
                 yield _turned(picture, turn)
                 return
     del image  # its pixels are let go
-    with decoded(file, reduction, turn) as picture:  # again, with room to turn it
+    with decoded(file, reduction, turn, is_kept) as picture:  # again, with room to turn it
         yield picture
 
 

@@ -36,6 +36,7 @@ class ImageSource(ABC):
     """
 
     ids: Tensor  # (N,) int64, distinct
+    is_kept = False  # whether the images were looked into, by this version or one before, and are taken as they are
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -53,7 +54,7 @@ class ImageSource(ABC):
         """One decoded RGB image of whatever size it has, or reduced as asked where its format allows it."""
         content = self.encoded(position)
         with self.naming_errors(position):  # also of a file that was sound when the dataset was loaded
-            return decode(io.BytesIO(content), reduction)
+            return decode(io.BytesIO(content), reduction, self.is_kept)
 
     @contextmanager
     def naming_errors(self, position: int) -> Iterator[None]:
@@ -190,6 +191,8 @@ class FileSource(ImageSource):
 
 class EncodedSource(ImageSource):
     """Images as encoded bytes held in memory: the form in which the past is kept."""
+
+    is_kept = True
 
     def __init__(self, files: Sequence[bytes], ids: Tensor | None = None) -> None:
         self.files = list(files)

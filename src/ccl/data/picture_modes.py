@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from PIL import Image
@@ -44,14 +45,21 @@ def has_deep_samples(image: Image.Image) -> bool:
     return image.mode not in _INTEGERS and any(";16" in str(tile[3]) for tile in tiles)
 
 
-def to_rgb(image: Image.Image, has_deep_samples: bool = False) -> Image.Image:
-    """A loaded picture as RGB, itself where it is that: alpha laid on white, of 16 bits a channel the upper 8."""
-    _refuse_depth(image, has_deep_samples)
+def to_rgb(image: Image.Image, has_deep_samples: bool = False, is_kept: bool = False) -> Image.Image:
+    """A loaded picture as RGB, itself where it is that: alpha laid on white, of 16 bits a channel the upper 8.
+
+    `is_kept`: it was learned by a version that refused no depth, and looks as it did then.
+    """
+    scale = 255.0
+    if not is_kept:
+        _refuse_depth(image, has_deep_samples)
+    elif image.mode == "F" and (largest := float(cast(tuple[float, float], image.getextrema())[1])) > 1:
+        scale = 1.0 if largest <= 255 else 1 / 256
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     whole = Image.new("RGB", image.size)
     for top, strip in _strips(image):
-        whole.paste(_strip_to_rgb(strip), (0, top))
+        whole.paste(_strip_to_rgb(strip, scale), (0, top))
     return whole
 
 
@@ -61,11 +69,11 @@ def _strips(image: Image.Image) -> Iterator[tuple[int, Image.Image]]:
         yield top, image.crop((0, top, image.width, min(top + rows, image.height)))
 
 
-def _strip_to_rgb(image: Image.Image) -> Image.Image:
+def _strip_to_rgb(image: Image.Image, scale: float) -> Image.Image:
     if image.mode in _INTEGERS:
         image = image.convert("F").point(lambda value: value / 256).convert("L")
     elif image.mode == "F":
-        image = image.point(lambda value: value * 255.0 + 0.0).convert("L")
+        image = image.point(lambda value: value * scale + 0.0).convert("L")
     if image.mode in _WITH_ALPHA or "transparency" in image.info:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))

@@ -63,7 +63,7 @@ def thumbnail(content: bytes, side: int = SIDE) -> Thumbnail | None:
         return next((divisor for divisor in (8, 4, 2) if max(width, height) >= 2 * divisor * side), 1)
 
     try:
-        picture = decode(io.BytesIO(content), reduction)
+        picture = decode(io.BytesIO(content), reduction, is_kept=True)
     except BadImageError:
         return None
     is_small, file = max(picture.size) <= _PIXELATED, io.BytesIO()

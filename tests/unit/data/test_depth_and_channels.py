@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
-from ccl.data import TooManyBadError, gather
+from ccl.data import EncodedSource, TooManyBadError, collected, find_held, gather
 from ccl.data.decoding import BadImageError, decode, upright_rgb
 
 ADVICE = "convert all such files to 8 bits a channel first, all in the same way"
@@ -140,3 +140,19 @@ def test_strips_change_no_pixel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [upright_rgb(one).tobytes() for one in kinds] == whole
     white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
     assert whole[0] == Image.alpha_composite(white, picture).convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (_of(4095, "uint16", "PNG"), (15, 15, 15)),
+        (_of(200.0, "float32"), (200, 200, 200)),
+        (_of(25600.0, "float32"), (100, 100, 100)),
+        (_tiff(b"\x09\x09\x09\x00" * 4, 2, (8,) * 4), (255, 255, 255)),
+    ],
+)
+def test_what_was_learned_before_looks_as_it_did(content: bytes, expected: tuple[int, ...]) -> None:
+    """The rehearsal memory of an encoder folder may hold files that would be refused today."""
+    assert EncodedSource([content]).picture(0).getpixel((0, 0)) == expected
+    with pytest.raises(TooManyBadError):
+        collected(find_held([content]))
