@@ -197,13 +197,14 @@ class Damaged:
             return partial(read_run, self.folder) if name == "status.json" else None
         if path.suffix == ".safetensors":
             return partial(load_classifier, path)
-        about = folder.versions.describe(folder.ledger().current)[0]
+        ledger = folder.ledger()
+        about, identity = folder.versions.describe(ledger.current)[0], ledger.identity
         readers: dict[str, Read] = {
             "ledger.json": folder.ledger,
             "ledger.before.json": lambda: read_before(self.folder),
             "settings.yaml": lambda: not folder.other_settings(0, about),
             "report.html": lambda: is_whole_page(path),
-            "learning/drop.json": lambda: learn_drop.read_begun(folder, folder.ledger().identity),
+            "learning/drop.json": lambda: learn_drop.read_begun(folder, identity),
         }
         return readers.get(name)
 
