@@ -59,7 +59,8 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         where_exactly = getattr(error, "problem_mark", None)
         line = f", line {where_exactly.line + 1}" if where_exactly else ""
-        raise UserError(f"{where}{line}: not valid YAML: {getattr(error, 'problem', error)}") from None
+        why = " ".join(str(getattr(error, "problem", error)).split())
+        raise UserError(f"{where}{line}: not valid YAML: {why}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):

@@ -18,6 +18,7 @@ from tiny import tiny_settings
 from ccl import UserError, load_settings
 from ccl.loading import dump_settings
 from ccl.sealed_json import seal
+from ccl.settings_files import parse_yaml
 
 Make = Callable[[str], Path]
 KINDS = [pytest.param(kind, marks=pytest.mark.slow) if kind != "stopped" else kind for kind in MAKERS]
@@ -205,3 +206,9 @@ def test_settings_of_wrong_types_and_sizes(tmp_path_factory: pytest.TempPathFact
         load_settings(str(path))
     except UserError as error:
         line_of(error)
+
+
+def test_yaml_with_a_nul_is_refused_in_a_line() -> None:
+    with pytest.raises(UserError) as caught:
+        parse_yaml("epochs: 1\0", "settings.yaml")
+    line_of(caught.value)
