@@ -268,6 +268,13 @@ class EncoderFolder:
         with suppress(OSError):  # the next drop does it
             discard(self.learning)
 
+    def make_current(self, ledger: Ledger, kind: str, version: Checkpoint) -> None:
+        """Make another version that is there current; the ledger comes last."""
+        self.write_settings(self.settings(version.about))
+        ledger.record(kind, version=version.number, before=ledger.current)
+        ledger.current = version.number
+        self.write(ledger)
+
 
 def roll_back(folder: EncoderFolder, to: int | None) -> int:
     """Make an older version current, by default the newest good one before the current one; its number."""
@@ -287,10 +294,7 @@ def roll_back(folder: EncoderFolder, to: int | None) -> int:
         folder.refuse_absent(ledger, goal)
         if goal == ledger.current:
             raise UserError(f"version {goal} is the current one already")
-        folder.load(goal)  # raises where it is not good
-        ledger.record(ROLLED_BACK, version=goal, before=ledger.current)
-        ledger.current = goal
-        folder.write(ledger)
+        folder.make_current(ledger, ROLLED_BACK, folder.load(goal))
     return goal
 
 
@@ -305,10 +309,7 @@ def promote(folder: EncoderFolder, version: int | None) -> int:
         if number not in there:
             which = ", ".join(map(str, there))
             raise UserError(f"version {number} is not a candidate ({which}); ccl rollback --to returns to others")
-        folder.load(number)  # raises where it is not good
-        ledger.record(PROMOTED, version=number, before=ledger.current)
-        ledger.current = number
-        folder.write(ledger)
+        folder.make_current(ledger, PROMOTED, folder.load(number))
     return number
 
 

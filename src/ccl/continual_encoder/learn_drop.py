@@ -195,7 +195,7 @@ class _Drop:
             lines = _plan(settings, new, num_remembered, self.folder.path, self.options.keep_versions)
             return Outcome("planned", self.ledger.current, "\n".join(lines), {})
         if candidate := self._candidate(pending, settings):
-            return self._judge_again(candidate, settings)
+            return self._judge_again(candidate)
         probe, images = self.options.probe, new.source
         labelled = None
         if probe is not None:
@@ -274,15 +274,12 @@ class _Drop:
                 return self.folder.load(number)
         return None
 
-    def _judge_again(self, candidate: Checkpoint, settings: Settings) -> Outcome:
+    def _judge_again(self, candidate: Checkpoint) -> Outcome:
         """Promote what was refused, if it is allowed now."""
         step = candidate.about["steps"][-1]
         if reason := why_refused(step, self.options.max_drop):
             return self._refused(step, reason)
-        self.ledger.record(PROMOTED, version=candidate.number, before=self.ledger.current)
-        self.ledger.current = candidate.number
-        self.folder.write_settings(settings)
-        self.folder.write(self.ledger)
+        self.folder.make_current(self.ledger, PROMOTED, candidate)
         return Outcome("learned", candidate.number, f"version {candidate.number}: {step['verdict']}", step)
 
     def _chosen(

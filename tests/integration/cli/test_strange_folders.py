@@ -46,7 +46,7 @@ def photos(tmp_path: Path) -> Path:
 def test_a_strangers_class_is_refused_until_the_folder_is_trusted(tmp_path: Path, photos: Path) -> None:
     (tmp_path / "own_network.py").write_text(CANARY + NETWORK)
     canary = tmp_path / "canary-own_network"
-    where = {"PYTHONPATH": f"{os.environ['PYTHONPATH']}:{tmp_path}", "CANARY": str(tmp_path / "canary")}
+    where = {"PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{tmp_path}", "CANARY": str(tmp_path / "canary")}
     maker, user = (os.environ | where | {"CCL_CONFIG": str(tmp_path / name)} for name in ("maker", "user"))
     encoder = tmp_path / "encoder"
     own = sets("encoder.backbone=own_network:Network", *SMALL)
@@ -84,7 +84,7 @@ def test_a_table_of_a_strangers_run_needs_no_class(tmp_path: Path) -> None:
     (tmp_path / "own_objective.py").write_text(
         CANARY + "from ccl.objectives import SimCLR\n\nclass Mine(SimCLR):\n    pass\n"
     )
-    where = {"PYTHONPATH": f"{os.environ['PYTHONPATH']}:{tmp_path}", "CANARY": str(tmp_path / "canary")}
+    where = {"PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{tmp_path}", "CANARY": str(tmp_path / "canary")}
     environment, other = (os.environ | where | {"CCL_CONFIG": str(tmp_path / name)} for name in ("maker", "user"))
     own = sets("objective=own_objective:Mine", "strategy=simple_rehearsal", "epochs=1", "probe.after=last")
     made = processes.ccl("run", "demo", *processes.SMALL, *own, "--out", tmp_path / "run", environment=environment)

@@ -131,6 +131,15 @@ def test_a_version_is_read_with_its_own_settings(shell: Command, deliver: Delive
     assert "resize: 16" in path.read_text()
 
 
+def test_the_copy_of_the_settings_follows_the_current_version(shell: Command, deliver: Deliver, folder: Path) -> None:
+    encoder, before = ContinualEncoder.open(folder), (folder / "settings.yaml").read_text()
+    encoder.learn(deliver("more"), settings={"temperature": 0.3}, **QUIET)
+    assert "temperature: 0.3" in (folder / "settings.yaml").read_text()
+    encoder.rollback()
+    assert (folder / "settings.yaml").read_text() == before
+    assert states(shell("verify", folder)[1]) == {"good"}
+
+
 def test_a_folder_of_format_1_is_sealed_when_it_is_written(tmp_path: Path, deliver: Deliver) -> None:
     folder = shutil.copytree(KEPT, tmp_path / "old", ignore=shutil.ignore_patterns("learning"))
     encoder = ContinualEncoder.open(folder)
