@@ -194,7 +194,7 @@ def faults(
         spread = effective_rank(before.first) - 1  # directions beyond the one that a point has
         if collapse(before) or effective_rank(reading.first) - 1 > COLLAPSED_SHARE * spread:
             return []
-    return [f"{COLLAPSED}: {reason}" for reason in found]
+    return [reason if reason == NOT_FINITE else f"{COLLAPSED}: {reason}" for reason in found]
 
 
 class CollapsedError(Exception):
