@@ -26,7 +26,7 @@ _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # the disk, the file, the use
 
 
 class DiskFullError(UserError, OSError):
-    """There is no room for a file or a folder; the message has the bytes needed and those free."""
+    """The disk is too full for a file or a folder; the message has the bytes needed and those free."""
 
     def __init__(self, path: Path, needed: int, cause: str) -> None:
         self.needed, self.free = needed, shutil.disk_usage(next(one for one in path.parents if one.exists())).free

@@ -23,7 +23,7 @@ from ccl.report.tables import Table, to_csv, to_markdown, to_rich
 from ccl.runs import trackers
 from ccl.runs.display import PlainDisplay, RichDisplay
 
-# Clear the screen, write the clipboard, begin a line anew, turn the direction of writing, bytes that are no text.
+# Clear the screen, write the clipboard, begin a line anew, turn the direction of writing, bytes that are not text.
 HOSTILE = "\x1b[2J\x1b]52;c;ZXZpbA==\x07\r\nevil\x9b31m\u2028\u202egpj\u2066\u200f\x7f\udcff"
 SHOWN = r"\x1b[2J\x1b]52;c;ZXZpbA==\x07\r\nevil\x9b31m\u2028\u202egpj\u2066\u200f\x7f\udcff"  # letter by letter
 

@@ -88,7 +88,9 @@ def _write_parquet(path: Path, rows: NDArray[np.float32], names: Sequence[str], 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    printable = [name.encode("utf-8", "backslashreplace").decode() for name in names]  # bytes that are no text: escapes
+    printable = [
+        name.encode("utf-8", "backslashreplace").decode() for name in names
+    ]  # bytes that are not text: escapes
     columns = {
         "path": pa.array(printable, pa.string()),
         "version": pa.array(np.full(len(names), version, dtype=np.int64)),

@@ -55,7 +55,7 @@ from ccl.section import flattened, merged
 from ccl.settings import Settings, differences
 from ccl.settings_files import without_gone
 from ccl.training import Learner, Loop, Observer, Observers, Progress
-from ccl.training.checkpoint import Checkpoint, by_part
+from ccl.training.checkpoint import Checkpoint, DamagedError, by_part
 from ccl.training.stop_signals import StopRequest
 from ccl.views import Viewer
 
@@ -139,8 +139,9 @@ def learn(folder: EncoderFolder, find: Find, display: Observer, options: Options
         # A drop begun on another version than the current one became current just before a kill, or never will.
         if begun and (begun["parent"] != ledger.current or begun.get("version", ledger.latest + 1) in ledger.hashes):
             folder.forget_learning()
+            begun = {}
         try:
-            return _Drop(folder, ledger, display, options, stop).learn(find)
+            return _Drop(folder, ledger, {} if options.restart else begun, display, options, stop).learn(find)
         finally:
             display.run_ends()
             if not is_begun(folder):  # nothing was begun: leave no trace
@@ -151,10 +152,16 @@ class _Drop:
     """One drop being learned; the methods are called in their order."""
 
     def __init__(
-        self, folder: EncoderFolder, ledger: Ledger, display: Observer, options: Options, stop: StopRequest
+        self,
+        folder: EncoderFolder,
+        ledger: Ledger,
+        begun: Mapping[str, Any],  # the drop that may be resumed; empty for none
+        display: Observer,
+        options: Options,
+        stop: StopRequest,
     ) -> None:
-        self.folder, self.ledger, self.display, self.options, self.stop = folder, ledger, display, options, stop
-        self.begun = {} if options.restart else read_begun(folder, ledger.identity)  # the drop that may be resumed
+        self.folder, self.ledger, self.begun = folder, ledger, begun
+        self.display, self.options, self.stop = display, options, stop
         self.parent = None if folder.knows_nothing(ledger) else folder.load(ledger.current)
         self.past: dict[str, Any] = dict(self.parent.about) if self.parent else {"steps": [], "next_id": 0}
         self.seen = folder.seen(self.parent) if self.parent else b""
@@ -250,7 +257,7 @@ class _Drop:
             "num_images": len(new.source),
         }
         if before is not None and self._has_begun(pending):
-            return {"version": self.ledger.latest + 1} | self.begun, changed(before, self.options.asked)
+            return {"version": self.ledger.latest + 1, **self.begun}, changed(before, self.options.asked)
         before = self.folder.settings(self.parent.about) if self.parent is not None else None
         settings, reasons, asked = self._chosen(len(new.source), typical, before)
         for line in reasons:
@@ -267,11 +274,14 @@ class _Drop:
 
     def _candidate(self, pending: Mapping[str, Any], settings: Settings) -> Checkpoint | None:
         """The version that these images have made already with these settings, and that was refused."""
+        if self.options.restart:
+            return None
         for number in set(self.ledger.candidates) & set(self.folder.numbers(self.ledger)):
-            about = self.folder.versions.describe(number)[0]
-            is_same = about["drop"] == {name: pending[name] for name in _WHICH}
-            if is_same and about["settings"] == settings.model_dump(mode="json") and not self.options.restart:
-                return self.folder.load(number)
+            with suppress(DamagedError):  # it is learned again
+                version = self.folder.loaded(number, self.ledger)
+                is_same = version.about["drop"] == {name: pending[name] for name in _WHICH}
+                if is_same and version.about["settings"] == settings.model_dump(mode="json"):
+                    return version
         return None
 
     def _judge_again(self, candidate: Checkpoint) -> Outcome:

@@ -23,6 +23,7 @@ from ccl.continual_encoder.ledger import (
     LEARNED,
     LEDGER,
     REFUSED,
+    ROLLED_BACK,
     STARTED,
     UNSEALED,
     VERSIONS,
@@ -132,8 +133,12 @@ def rebuilt(folder: EncoderFolder) -> tuple[Ledger, str]:
 
 
 def _record(ledger: Ledger, number: int, about: Mapping[str, Any]) -> None:
-    """Append the event that made this version."""
+    """Append the event that made this version, after a return to the one that it was learned on."""
     steps, ledger.asked = about["steps"], dict(about.get(ASKED, {}))
+    if steps and about["parent"] != ledger.current and about["parent"] in ledger.hashes:
+        ledger.record(ROLLED_BACK, version=about["parent"], before=ledger.current)
+        ledger.current = about["parent"]
+        ledger.events[-1]["when"] = about["created"]
     if not steps:
         ledger.record(STARTED, version=number, **about.get(STARTED, {}))
     elif about.get(REFUSED):

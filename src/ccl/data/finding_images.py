@@ -65,7 +65,7 @@ def find_images(images: Images, scratch: Path, progress: Progress | None = None)
     """Images of folders (any layout), globs, archives, shards, lists of paths and single files, input by input.
 
     Within an input they are sorted, folder by folder; a list keeps its order. Archives are unpacked into `scratch`, a
-    folder that must last as long as the images are read. What is no path is taken as by `find_held`.
+    folder that must last as long as the images are read. What is not a path is taken as by `find_held`.
     """
     named = [images] if isinstance(images, str | Path) else images
     if not isinstance(named, Sequence) or not all(isinstance(item, str | Path) for item in named):

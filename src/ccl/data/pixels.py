@@ -69,7 +69,7 @@ def _as_array(image: NDArray[np.generic] | Tensor) -> NDArray[np.generic]:
 
 
 def _from_shares(values: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Differs from files, whose floats carry no range of their own: here a wrong guess would pass unseen."""
+    """Floats beyond [0, 1] are refused, as in files: their range could only be guessed."""
     if not np.isfinite(values).all():
         raise UserError("holds NaN or infinity")
     low, high = float(values.min()), float(values.max())

@@ -100,7 +100,7 @@ def index_of(shard: Shard, make: Callable[[Shard], ShardIndex]) -> ShardIndex:
     index = make(shard)
     if shard.changed_ns <= time.time_ns() - SETTLED_NS:
         names = np.frombuffer(json.dumps(index[1:]).encode(), np.uint8)
-        # Where there is no room, or it is not ours to write, it is made anew the next time.
+        # Where the disk is full, or it is not ours to write, it is made anew the next time.
         with suppress(OSError), replacing(path) as unfinished:
             np.savez(unfinished, records=index.records, names=names)
     return index

@@ -176,7 +176,7 @@ class SlurmJobs:
             raise UserError(f"--on slurm: {error}") from None
 
     def start(self, jobs: Iterable[Job]) -> Iterator[tuple[str, SlurmJob]]:
-        """Submit jobs, and give each as soon as it is; fewer where there is no room for more."""
+        """Submit jobs, and give each as soon as it is; fewer where the queue is full."""
         if time.monotonic() < self._retry_at:
             return
         asked = {job.name: job for job in jobs}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-# Write the clipboard, ask for the cursor, begin a line anew, turn the direction of writing, bytes that are no text.
+# Write the clipboard, ask for the cursor, begin a line anew, turn the direction of writing, bytes that are not text.
 EVIL = "evil\x1b]52;c;ZXZpbA==\x07\x1b[6n\r\nccl: all is well\u202egpj\x9b\udcff[bold]"
 # What rich itself writes: colours, the cursor's line and column, whether it is seen.
 _RICH = re.compile(r"\x1b\[[\d;]*[mAK]|\x1b\[\?25[lh]")

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,20 @@ def test_a_ledger_is_rebuilt_from_the_versions_alone(shell: Command, folder: Pat
     assert (after.current, after.identity, after.hashes) == (3, before.identity, before.hashes)
     assert [event["version"] for event in after.events] == [1, 2, 3]
     assert ContinualEncoder.open(folder).rollback() == 2
+
+
+def test_a_rebuilt_ledger_knows_on_which_version_each_was_learned(
+    shell: Command, deliver: Deliver, folder: Path
+) -> None:
+    encoder = ContinualEncoder.open(folder)
+    encoder.rollback(1)
+    encoder.learn(deliver("more"), **QUIET)
+    before = EncoderFolder(folder).ledger()
+    for name in (LEDGER, BEFORE):
+        (folder / name).unlink()
+    assert shell("verify", folder, "--repair")[0] == 0
+    after = EncoderFolder(folder).ledger()
+    assert (after.current, after.ancestors) == (before.current, before.ancestors) == (4, [1, 0])
 
 
 def test_an_old_ledger_that_is_put_back_deletes_nothing(folder: Path, deliver: Deliver) -> None:
@@ -347,6 +361,16 @@ def test_a_candidate_is_looked_at_and_promoted_by_hand(
     assert shell("promote", folder)[0] == 2
 
 
+def test_a_damaged_candidate_is_learned_again(deliver: Deliver, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, more = ContinualEncoder.open(folder), deliver("more")
+    with monkeypatch.context() as patch:
+        patch.setattr(judge, "faults", lambda *_: ["collapsed: planted"])
+        encoder.learn(more, **QUIET)
+    flipped(folder / "versions" / "00000004" / "manifest.json", 100)
+    (outcome,) = encoder.learn(more, **QUIET)
+    assert (outcome.kind, outcome.version) == ("learned", 5)
+
+
 def test_a_rate_that_spoils_everything_is_refused_in_time(deliver: Deliver, tmp_path: Path) -> None:
     encoder = ContinualEncoder.create(tmp_path / "encoder", **TINY)
     encoder.learn(deliver("week-1"), **QUIET)
@@ -372,10 +396,3 @@ def test_collapse_in_the_middle_ends_the_drop(deliver: Deliver, folder: Path, mo
     (outcome,) = ContinualEncoder.open(folder).learn(deliver("more"), settings={"epochs": 32}, **QUIET)
     assert (outcome.kind, epochs) == ("refused", list(range(25)))
     assert "stopped after epoch 25 of 32" in outcome.message
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
